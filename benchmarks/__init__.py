@@ -1,0 +1,1 @@
+"""Measurements of Timebound; each script explains itself with --help."""

@@ -1,0 +1,1 @@
+"""The servers under test."""

@@ -1,0 +1,179 @@
+"""Starts a server, waits for its first right answer, weighs its processes, and leaves no orphan."""
+
+import ctypes
+import os
+import signal
+import subprocess
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+POLL_S = 0.005
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 5.0
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+_PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None)
+
+
+class StartError(Exception):
+    """A server under test did not start; the message holds the end of what it said."""
+
+
+class Server:
+    """One server under test as a context manager: started and answering inside, gone outside.
+
+    It stays in the session of the benchmark, so that all contestants are scheduled in one autogroup, but
+    gets its own process group, so that Ctrl-C reaches the benchmark alone, which then stops it in order.
+    """
+
+    def __init__(self, name: str, command: Sequence[str], env: Mapping[str, str], answers: Callable[[], bool]) -> None:
+        self.name = name
+        self.first_answer_s = 0.0
+        self._command = list(command)
+        self._env = {**os.environ, **env}
+        self._answers = answers
+        self._process: subprocess.Popen[bytes] | None = None
+        self._output: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed in stop()
+
+    def __enter__(self) -> "Server":
+        started = time.perf_counter()
+        try:
+            self._process = subprocess.Popen(
+                self._command,
+                env=self._env,
+                stdin=subprocess.DEVNULL,
+                stdout=self._output,
+                stderr=subprocess.STDOUT,
+                process_group=0,
+                preexec_fn=_die_with_parent,  # noqa: PLW1509 - the benchmark has no threads
+            )
+            self._wait_for_answer(started + START_TIMEOUT_S)
+        except OSError as error:
+            raise StartError(f"{self.name} cannot be started: {error}") from error
+        except BaseException:
+            self.stop()
+            raise
+        self.first_answer_s = time.perf_counter() - started
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def pss_mib(self) -> float:
+        """Memory of the whole tree; pages shared between processes count once."""
+        return sum(_pss_kib(pid) for pid in self._tree()) / 1024
+
+    def process_count(self) -> int:
+        """How many processes the server consists of."""
+        return len(self._tree())
+
+    def stop(self) -> None:
+        """Ask the server to leave, then end whatever is left of its tree."""
+        if self._process is None:
+            return
+        family = {pid: _started_at(pid) for pid in self._tree()}
+        self._process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(STOP_TIMEOUT_S)
+        for pid, born in family.items():
+            # The start time tells a survivor from a stranger who was given its number.
+            if born is not None and _started_at(pid) == born:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        self._process.wait()
+        self._process = None
+        self._output.close()
+
+    def _tree(self) -> list[int]:
+        return process_tree(self._process.pid) if self._process else []
+
+    def _wait_for_answer(self, give_up: float) -> None:
+        assert self._process is not None
+        while not self._answers():
+            code = self._process.poll()
+            if code is not None:
+                raise StartError(f"{self.name} ended with exit code {code} before its first answer.\n{self._said()}")
+            if time.perf_counter() > give_up:
+                raise StartError(f"{self.name} gave no right answer in {START_TIMEOUT_S:.0f} s.\n{self._said()}")
+            time.sleep(POLL_S)
+
+    def _said(self) -> str:
+        self._output.seek(0)
+        text = self._output.read().decode(errors="replace").strip()
+        return "\n".join(text.splitlines()[-15:]) or "It printed nothing."
+
+
+def process_tree(root: int) -> list[int]:
+    """The process and all its descendants."""
+    children: dict[int, list[int]] = defaultdict(list)
+    for pid in _all_pids():
+        stat = _stat(pid)
+        if stat:
+            children[int(stat[1])].append(pid)
+    tree, fresh = [root], [root]
+    while fresh:
+        fresh = [child for parent in fresh for child in children[parent]]
+        tree += fresh
+    return tree
+
+
+def tree_cpu_s(root: int) -> float:
+    """CPU seconds used so far by the tree, including children that have ended."""
+    stats = [_stat(pid) for pid in process_tree(root)]
+    return sum(int(ticks) for stat in stats for ticks in stat[11:15]) / _TICKS
+
+
+def machine_cpu_s() -> float:
+    """CPU seconds used so far by everything on this machine, all cores."""
+    fields = [int(field) for field in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    idle = fields[3] + fields[4]
+    return (sum(fields) - idle) / _TICKS
+
+
+class ForeignLoad:
+    """How many cores others keep busy: all use of the machine less that of this process tree."""
+
+    def __init__(self) -> None:
+        self._began = time.perf_counter()
+        self._others = machine_cpu_s() - tree_cpu_s(os.getpid())
+
+    def cores(self) -> float:
+        """Mean since the start."""
+        others = machine_cpu_s() - tree_cpu_s(os.getpid()) - self._others
+        return max(0.0, others / (time.perf_counter() - self._began))
+
+
+def _die_with_parent() -> None:
+    # Runs in the child: should the benchmark itself be killed, the server is told to leave.
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def _all_pids() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def _stat(pid: int) -> list[str]:
+    # Fields from `state` on; the name before it may contain spaces. Empty when the process has gone.
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
+def _started_at(pid: int) -> str | None:
+    stat = _stat(pid)
+    return stat[19] if stat and stat[0] != "Z" else None
+
+
+def _pss_kib(pid: int) -> int:
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in lines if line.startswith("Pss:")), 0)

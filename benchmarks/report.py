@@ -1,0 +1,133 @@
+"""What an overhead run saw, as a table for a person and as flat figures for a program."""
+
+from dataclasses import dataclass, field
+from statistics import median
+
+from benchmarks.load import Load
+
+BARE = "bare"
+# The bare loop's two ways to run; a server is held against the first at concurrency 1, else the second.
+ALONE, CEILING = 1, 0
+
+
+@dataclass(frozen=True)
+class Case:
+    """One cell of the comparison: who did which work at which concurrency."""
+
+    workload: str
+    contestant: str
+    concurrency: int
+
+
+@dataclass
+class Findings:
+    """All measurements of one run; each figure given out is the median over its rounds."""
+
+    loads: dict[Case, list[Load]] = field(default_factory=dict)
+    first_answers_s: dict[str, list[float]] = field(default_factory=dict)
+    pss_mib: dict[str, list[float]] = field(default_factory=dict)
+    process_counts: dict[str, int] = field(default_factory=dict)
+    foreign_cores: float = 0.0
+
+    def add(self, case: Case, load: Load) -> None:
+        """Keep one round's measurement."""
+        self.loads.setdefault(case, []).append(load)
+
+    def typical(self, case: Case) -> Load | None:
+        """The median of each figure over the rounds, and the sum of the errors."""
+        rounds = self.loads.get(case)
+        if not rounds:
+            return None
+        return Load(
+            rps=median(load.rps for load in rounds),
+            p50_ms=median(load.p50_ms for load in rounds),
+            p99_ms=median(load.p99_ms for load in rounds),
+            errors=sum(load.errors for load in rounds),
+            client_cpu=median(load.client_cpu for load in rounds),
+        )
+
+    def errors(self) -> int:
+        """Wrong and missing answers of the whole run."""
+        return sum(load.errors for rounds in self.loads.values() for load in rounds)
+
+    def ratio(self, case: Case) -> float | None:
+        """Requests/s over those of the bare loop: batch 1 on one core for a lone client, else its ceiling."""
+        mode = case.concurrency if case.contestant == BARE else min(case.concurrency, 2) % 2
+        bare = self.typical(Case(case.workload, BARE, mode))
+        mine = self.typical(case)
+        return mine.rps / bare.rps if mine and bare else None
+
+
+def table(findings: Findings) -> str:
+    """Everything measured, one line per case."""
+    lines = [f"{'':24}{'requests/s':>11}{'p50 ms':>9}{'p99 ms':>9}{'of bare':>9}{'errors':>8}{'client cpu':>12}"]
+    previous = ""
+    for case in findings.loads:
+        load, ratio = findings.typical(case), findings.ratio(case)
+        assert load is not None
+        if case.workload != previous:
+            lines.append(case.workload)
+            previous = case.workload
+        share = f"{ratio:9.3f}" if ratio is not None else f"{'-':>9}"
+        lines.append(
+            f"  {_label(case):22}{load.rps:11.1f}{load.p50_ms:9.2f}{load.p99_ms:9.2f}{share}"
+            f"{load.errors:8d}{load.client_cpu:12.2f}"
+        )
+    for name, pss in findings.pss_mib.items():
+        first = median(findings.first_answers_s[name])
+        lines.append(
+            f"{name}: {median(pss):.0f} MiB PSS in {findings.process_counts[name]} processes (ensemble), "
+            f"first answer after {first:.2f} s"
+        )
+    lines.append(f"other programs used {findings.foreign_cores:.2f} cores meanwhile")
+    return "\n".join(lines)
+
+
+def _label(case: Case) -> str:
+    if case.contestant != BARE:
+        return f"{case.contestant} c={case.concurrency}"
+    return "bare, one core, batch 1" if case.concurrency == ALONE else "bare, all cores, best"
+
+
+def figures(findings: Findings) -> dict[str, float]:
+    """The flat object for --json: Timebound's figures by plain name, the peer's with its name in front."""
+    flat: dict[str, float] = {}
+    for case in findings.loads:
+        load = findings.typical(case)
+        assert load is not None
+        prefix = f"{case.contestant}_{case.workload}_{_mode(case)}"
+        flat |= {f"{prefix}_rps": load.rps, f"{prefix}_p50_ms": load.p50_ms, f"{prefix}_p99_ms": load.p99_ms}
+    for name in ("timebound", "fastapi"):
+        flat |= _headline(findings, name, "" if name == "timebound" else f"{name}_")
+    if "echo_rps" in flat and "fastapi_echo_rps" in flat:
+        flat["echo_over_fastapi"] = flat["echo_rps"] / flat["fastapi_echo_rps"]
+        flat["echo_c1_fastapi_p50_ms"] = flat["fastapi_echo_c1_p50_ms"]
+    servers = [rounds for case, rounds in findings.loads.items() if case.contestant != BARE]
+    flat["client_cpu"] = max((load.client_cpu for rounds in servers for load in rounds), default=0.0)
+    flat["foreign_cpu"] = findings.foreign_cores
+    flat["errors"] = findings.errors()
+    return {name: round(value, 4) for name, value in flat.items()}
+
+
+def _mode(case: Case) -> str:
+    if case.contestant != BARE:
+        return f"c{case.concurrency}"
+    return "alone" if case.concurrency == ALONE else "ceiling"
+
+
+def _headline(findings: Findings, name: str, prefix: str) -> dict[str, float]:
+    flat: dict[str, float] = {}
+    ratio = findings.ratio(Case("ensemble", name, 50))
+    if ratio is not None:
+        flat[f"{prefix}ensemble_c50_ratio"] = ratio
+    lone, bare = (findings.typical(Case("ensemble", who, 1)) for who in (name, BARE))
+    if lone and bare:
+        flat[f"{prefix}ensemble_c1_added_ms"] = lone.p50_ms - bare.p50_ms
+    if echo := findings.typical(Case("echo", name, 64)):
+        flat[f"{prefix}echo_rps"] = echo.rps
+    if echo := findings.typical(Case("echo", name, 1)):
+        flat[f"{prefix}echo_c1_p50_ms"] = echo.p50_ms
+    if name in findings.pss_mib:
+        flat[f"{prefix}pss_mib"] = median(findings.pss_mib[name])
+        flat[f"{prefix}first_answer_s"] = median(findings.first_answers_s[name])
+    return flat

@@ -1,0 +1,34 @@
+"""Timebound: the model server that is never late."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from timebound.errors import BadInput
+from timebound.model import Model, Struct
+
+if TYPE_CHECKING:
+    from timebound import image
+    from timebound.backends.ensemble import ensemble
+    from timebound.backends.onnx import onnx
+    from timebound.backends.python import python
+
+__version__ = "0.1.0"
+__all__ = ["BadInput", "Model", "Struct", "ensemble", "image", "onnx", "python"]
+
+# The gateway serves without numpy and onnxruntime; only a worker that names them pays for their import.
+_LATE = {
+    "ensemble": ("timebound.backends.ensemble", "ensemble"),
+    "image": ("timebound.image", None),
+    "onnx": ("timebound.backends.onnx", "onnx"),
+    "python": ("timebound.backends.python", "python"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATE:
+        raise AttributeError(f"module 'timebound' has no attribute {name!r}")
+    module, attribute = _LATE[name]
+    found = import_module(module)
+    return getattr(found, attribute) if attribute else found

@@ -1,0 +1,43 @@
+"""May this request come in: is its model known and ready, is the server staying, is there room?"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+from timebound.errors import Refusal
+from timebound.types import ModelInfo, Request, Result
+
+
+class Gate:
+    """Lets requests through to `submit`, or refuses them at once."""
+
+    def __init__(self, submit: Callable[[Request], asyncio.Future[Result]]) -> None:
+        self._submit = submit
+        self._models: dict[str, ModelInfo] = {}
+        self._is_draining = False
+
+    @property
+    def models(self) -> Mapping[str, ModelInfo]:
+        """The models that have answered a warm-up run, by name."""
+        return self._models
+
+    def open_for(self, info: ModelInfo) -> None:
+        """Let requests for this model in."""
+        self._models[info.name] = info
+
+    def drain(self) -> None:
+        """Let nobody in any more."""
+        self._is_draining = True
+
+    def why_not_ready(self) -> str | None:
+        """Why no request would be let in, or None."""
+        if self._is_draining:
+            return "draining"
+        return None if self._models else "loading"
+
+    def admit(self, request: Request) -> asyncio.Future[Result]:
+        """The future of the request's one result; raises `Refusal`."""
+        if self._is_draining:
+            raise Refusal("the server is shutting down", code="draining", retry_after_s=1)
+        return self._submit(request)

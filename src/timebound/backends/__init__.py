@@ -1,0 +1,1 @@
+"""One adapter per ML library: a backend takes a batch and gives one output per item."""

@@ -1,0 +1,81 @@
+"""A ready-made model around one ONNX file: its request and answer are read from the file's signature."""
+
+from __future__ import annotations
+
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from timebound.backends.base import TensorSpec
+from timebound.backends.onnx import OnnxBackend
+from timebound.errors import BadInput, SetupError
+from timebound.model import Model
+
+
+def onnx_model(path: Path, *, name: str, version: str = "1") -> Model:
+    """A model that takes one item per request: `{"<input>": nested lists}`, without the batch dimension."""
+    net = OnnxBackend(path)
+    for spec in net.inputs:
+        if not spec.shape:
+            raise SetupError(f"{path.name}: input {spec} has no batch dimension; export it with one, or write a class")
+    attributes = {
+        "name": name,
+        "version": version,
+        "Request": _request_type(net.inputs),
+        "max_batch": net.fixed_batch or Model.max_batch,
+        "example": {spec.name: _zeros(spec).tolist() for spec in net.inputs},
+    }
+    model: Model = type("OnnxFile", (_OnnxFile,), attributes)()
+    model.net = net
+    return model
+
+
+class _OnnxFile(Model):
+    """Arrays in, arrays out; what differs from file to file is set by `onnx_model`."""
+
+    def load(self) -> None:
+        """The file is open already: its signature was needed to make the class."""
+
+    def prepare(self, request: Any) -> Any:
+        arrays = {
+            spec.name: _item(spec, getattr(request, f"input_{index}")) for index, spec in enumerate(self.net.inputs)
+        }
+        return arrays if len(arrays) > 1 else next(iter(arrays.values()))
+
+    def finish(self, output: Any, request: Any) -> Any:
+        if isinstance(output, dict):
+            return output
+        return {self.net.outputs[0].name: output}
+
+
+def _item(spec: TensorSpec, value: Any) -> Any:
+    try:
+        array = np.asarray(value, dtype=np.dtype(spec.dtype))
+    except (ValueError, TypeError, OverflowError):
+        raise BadInput(f"not a rectangular list of {spec.dtype}", field=spec.name) from None
+    wanted = spec.shape[1:]
+    if array.ndim != len(wanted) or any(w is not None and w != g for w, g in zip(wanted, array.shape, strict=True)):
+        shape = ["any" if w is None else w for w in wanted]
+        raise BadInput(f"has shape {list(array.shape)}, the model takes {shape}", field=spec.name)
+    return array
+
+
+def _zeros(spec: TensorSpec) -> Any:
+    shape = tuple(1 if size is None else size for size in spec.shape[1:])
+    return np.zeros(shape, dtype=np.dtype(spec.dtype))
+
+
+def _request_type(inputs: list[TensorSpec]) -> type:
+    # Input names such as "input.1" are no Python names, so fields are numbered and renamed in JSON.
+    fields = [(f"input_{index}", _nested(spec)) for index, spec in enumerate(inputs)]
+    rename = {f"input_{index}": spec.name for index, spec in enumerate(inputs)}
+    return msgspec.defstruct("Inputs", fields, rename=rename)
+
+
+def _nested(spec: TensorSpec) -> Any:
+    kind = np.dtype(spec.dtype).kind
+    scalar: Any = {"f": float, "i": int, "u": int, "b": bool}.get(kind, str)
+    return reduce(lambda inner, _: list[inner], spec.shape[1:], scalar)  # type: ignore[valid-type]

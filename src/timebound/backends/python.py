@@ -1,0 +1,30 @@
+"""The backend for any Python callable."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from timebound.backends.base import TensorSpec
+from timebound.errors import SetupError
+
+
+class PythonBackend:
+    """Calls `function(batch)`. Say `parallel=True` only if it releases the interpreter lock and is thread-safe."""
+
+    kind = "python"
+    inputs: Sequence[TensorSpec] = ()
+
+    def __init__(self, function: Callable[[Any], Any], *, parallel: bool = False) -> None:
+        if not callable(function):
+            raise SetupError(f"python() takes a callable, not a {type(function).__name__}")
+        self.parallel = parallel
+        self._function = function
+
+    def __call__(self, batch: Any) -> Any:
+        return self._function(batch)
+
+
+def python(function: Callable[[Any], Any], *, parallel: bool = False) -> PythonBackend:
+    """Serve a callable that takes a batch."""
+    return PythonBackend(function, parallel=parallel)

@@ -1,0 +1,30 @@
+"""`timebound demo`: serve the model that comes with the package."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from timebound.cli.serve import add_options, run
+
+APP = Path(__file__).parent.parent / "demo" / "app.py"
+
+_EXAMPLES = """\
+examples:
+  timebound demo
+  timebound demo --port 9000
+"""
+
+
+def add_to(verbs: Any) -> None:
+    """Declare the verb and its flags."""
+    parser = verbs.add_parser(
+        "demo",
+        help="serve a small handwriting model to play with",
+        description="Serve three small models that read handwritten digits together. Open the page and draw one.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_options(parser)
+    parser.set_defaults(run=lambda chosen: run(APP, chosen))

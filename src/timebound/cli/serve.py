@@ -1,0 +1,89 @@
+"""`timebound serve`: flags to configuration to a running server."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import Any
+
+from timebound.config import Config, default_of, describe, options, resolve
+from timebound.errors import SetupError
+from timebound.log import set_up_logging
+from timebound.target import check_target
+
+_EXAMPLES = """\
+examples:
+  timebound serve app.py --port 9000
+  timebound serve model.onnx --deadline 250ms
+  timebound serve models/ --host 0.0.0.0 --workers 2
+  timebound serve app.py --print-config        every option, its value and where it came from
+
+Every option can also be set as TIMEBOUND_<OPTION> in the environment or in .env, or as a line
+of timebound.toml in the working directory. A flag beats the environment beats .env beats the file.
+"""
+
+
+def add_to(verbs: Any) -> None:
+    """Declare the verb and its flags."""
+    parser = verbs.add_parser(
+        "serve",
+        help="serve a Python file, a model file or a folder of models",
+        description="Serve models over HTTP; every request is answered before its deadline.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("target", type=Path, help="a .py file with timebound.Model classes, an .onnx file or a folder")
+    add_options(parser)
+    parser.set_defaults(run=lambda chosen: run(chosen.target, chosen))
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add a flag for every option of the configuration."""
+    for option in options():
+        flag = "--" + option.name.replace("_", "-")
+        default = default_of(option)
+        if isinstance(default, bool):
+            parser.add_argument(flag, action=argparse.BooleanOptionalAction, default=None, help=option.metadata["help"])
+            continue
+        shown = "" if default is None else f" (default: {default})"
+        parser.add_argument(flag, default=None, metavar="VALUE", help=option.metadata["help"] + shown)
+    parser.add_argument("--print-config", action="store_true", help="show each option's value and source, and leave")
+
+
+def run(target: Path, chosen: argparse.Namespace) -> int:
+    """Serve `target` with the options chosen."""
+    config = configuration(chosen)
+    if chosen.print_config:
+        print(describe(config))
+        return 0
+    check_target(target)
+    return start(target, config)
+
+
+def configuration(chosen: argparse.Namespace) -> Config:
+    """The configuration from flags, environment and files."""
+    flags = {option.name: getattr(chosen, option.name) for option in options()}
+    return resolve(flags, os.environ, Path.cwd())
+
+
+def start(target: Path, config: Config) -> int:
+    """Set logging up and run the server."""
+    # Imported late: --help and mistakes in the options answer without the web server's import time.
+    from timebound.server import logs_json
+    from timebound.server import run as run_server
+
+    set_up_logging("debug" if config.debug else config.log_level, as_json=logs_json(config))
+    try:
+        return run_server(target, config)
+    except SetupError as error:
+        if config.debug:
+            raise SystemExit(_with_trace(error)) from error
+        raise
+
+
+def _with_trace(error: SetupError) -> int:
+    import traceback
+
+    traceback.print_exception(error)
+    return 2

@@ -1,0 +1,39 @@
+"""The only reader of time. Everything that decides by time is handed a `Clock`."""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Seconds on a monotonic clock. On one Linux machine all processes share it."""
+
+    def now(self) -> float: ...
+
+
+class MonotonicClock:
+    """The real clock."""
+
+    __slots__ = ()
+
+    now = staticmethod(time.monotonic)
+
+
+class ManualClock:
+    """A clock that stands still until it is moved; for tests and the simulator."""
+
+    __slots__ = ("_now",)
+
+    def __init__(self, now: float = 0.0) -> None:
+        self._now = now
+
+    def now(self) -> float:
+        return self._now
+
+    def advance(self, seconds: float) -> float:
+        """Move forward by `seconds` and return the new time."""
+        if seconds < 0:
+            raise ValueError(f"time does not go back: {seconds}")
+        self._now += seconds
+        return self._now

@@ -1,0 +1,199 @@
+"""Every option once: name, default, meaning. Flags, environment, files and the docs table derive from it.
+
+An option is looked up in this order, and `Config.sources` remembers where it was found:
+flag, environment (TIMEBOUND_<NAME>), `.env`, `timebound.toml`, default.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, Field, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from timebound.errors import SetupError
+
+PREFIX = "TIMEBOUND_"
+FILE = "timebound.toml"
+LEVELS = ("debug", "info", "warning", "error")
+FORMATS = ("auto", "human", "json")
+
+_SIZES = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+_TRUTHS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+
+
+def whole(low: int, high: int) -> Callable[[Any], int]:
+    """A whole number between `low` and `high`."""
+
+    def parse(value: Any) -> int:
+        number = int(value) if not isinstance(value, bool | float) else None
+        if number is None or not low <= number <= high:
+            raise ValueError(f"a whole number from {low} to {high}")
+        return number
+
+    return parse
+
+
+def seconds(low: float, high: float) -> Callable[[Any], float]:
+    """A length of time in seconds, or with a unit: 1.5, "250ms", "2s", "1min"."""
+
+    def parse(value: Any) -> float:
+        match = re.fullmatch(r"\s*([0-9.]+)\s*(ms|s|min|)\s*", str(value))
+        length = float(match[1]) * {"ms": 0.001, "s": 1, "": 1, "min": 60}[match[2]] if match else -1.0
+        if not low <= length <= high:
+            raise ValueError(f'seconds from {low:g} to {high:g} (or a text such as "250ms")')
+        return length
+
+    return parse
+
+
+def size(value: Any) -> int:
+    """A number of bytes, plain or with a unit: 1000, "10MB", "512 KiB"."""
+    match = re.fullmatch(r"\s*([0-9.]+)\s*([A-Za-z]*)\s*", str(value))
+    if not match or match[2].upper() not in _SIZES or float(match[1]) <= 0:
+        raise ValueError('a size above zero, such as 1000000, "10MB" or "512KiB"')
+    return int(float(match[1]) * _SIZES[match[2].upper()])
+
+
+def truth(value: Any) -> bool:
+    """Yes or no, in any of the usual spellings."""
+    if isinstance(value, bool):
+        return value
+    if str(value).lower() not in _TRUTHS:
+        raise ValueError("true or false")
+    return _TRUTHS[str(value).lower()]
+
+
+def one_of(*choices: str) -> Callable[[Any], str]:
+    """One of a few words."""
+
+    def parse(value: Any) -> str:
+        if str(value) not in choices:
+            raise ValueError(f"one of {', '.join(choices)}")
+        return str(value)
+
+    return parse
+
+
+def text(value: Any) -> str:
+    """Any text that is not empty."""
+    if not isinstance(value, str) or not value:
+        raise ValueError("a text")
+    return value
+
+
+def _option(default: Any, parse: Callable[[Any], Any], meaning: str) -> Any:
+    return field(default=default, metadata={"parse": parse, "help": meaning})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """All options, with their defaults."""
+
+    host: str = _option("127.0.0.1", text, "address to listen on; 0.0.0.0 for all")
+    port: int = _option(8000, whole(0, 65535), "port to listen on; 0 takes a free one")
+    workers: int | None = _option(
+        None, whole(1, 256), "worker processes; chosen from the machine and the backend if not given"
+    )
+    slots: int | None = _option(None, whole(1, 256), "batches a worker runs at once; chosen likewise if not given")
+    threads: int | None = _option(None, whole(1, 256), "threads of one batch inside the backend; chosen likewise")
+    deadline: float | None = _option(
+        None, seconds(0.001, 3600), "seconds from arrival to answer, in place of the models' own"
+    )
+    max_deadline: float = _option(60.0, seconds(0.001, 3600), "the longest time a request may ask for, in seconds")
+    margin: float = _option(0.010, seconds(0, 10), "seconds kept free before each deadline for writing the answer")
+    max_queue: int = _option(4096, whole(1, 10**6), "requests of one model that may wait; more are refused (429)")
+    max_body: int = _option(10_000_000, size, "largest request body in bytes; larger ones are refused (413)")
+    max_header: int = _option(32_768, size, "largest request line and headers in bytes, together (431)")
+    max_connections: int = _option(4096, whole(1, 10**6), "open connections; more are turned away (503)")
+    read_timeout: float = _option(10.0, seconds(0.1, 3600), "seconds a client may take to send one whole request")
+    write_timeout: float = _option(10.0, seconds(0.1, 3600), "seconds a client may leave an answer unread")
+    keep_alive: float = _option(75.0, seconds(0, 3600), "seconds an idle connection is kept open")
+    grace: float = _option(30.0, seconds(0, 3600), "seconds accepted requests are given to finish at shutdown")
+    access_log: bool = _option(False, truth, "log one line per request")
+    log_level: str = _option("info", one_of(*LEVELS), "least severe lines to log: " + ", ".join(LEVELS))
+    log_format: str = _option("auto", one_of(*FORMATS), "auto (human on a terminal, else json), human or json")
+    debug: bool = _option(False, truth, "show tracebacks and log at level debug")
+
+    sources: Mapping[str, str] = field(default_factory=dict, compare=False)
+
+
+def options() -> list[Field[Any]]:
+    """The options in order; `metadata` holds `parse` and `help`."""
+    return [f for f in fields(Config) if "help" in f.metadata]
+
+
+def default_of(option: Field[Any]) -> Any:
+    """The default of an option."""
+    assert option.default is not MISSING
+    return option.default
+
+
+def resolve(flags: Mapping[str, Any], environment: Mapping[str, str], folder: Path) -> Config:
+    """The configuration for a server started in `folder`; raises `SetupError` naming the value and its source."""
+    layers = [
+        ("flag", flags),
+        ("environment", _from_environment(environment, "environment")),
+        (".env", _from_environment(_dotenv(folder / ".env"), ".env")),
+        (FILE, _from_toml(folder / FILE)),
+    ]
+    values: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+    for option in options():
+        for source, layer in layers:
+            if layer.get(option.name) is not None:
+                values[option.name] = _parsed(option, layer[option.name], source)
+                sources[option.name] = source
+                break
+    return Config(**values, sources=sources)
+
+
+def describe(config: Config) -> str:
+    """Each option, its value and where it came from, in columns."""
+    rows = [("option", "value", "from")]
+    for option in options():
+        value = getattr(config, option.name)
+        shown = "(chosen at start)" if value is None else str(value)
+        rows.append((option.name, shown, config.sources.get(option.name, "default")))
+    widths = [max(len(row[column]) for row in rows) for column in range(2)]
+    return "\n".join(f"{name:{widths[0]}}  {value:{widths[1]}}  {source}" for name, value, source in rows)
+
+
+def _parsed(option: Field[Any], value: Any, source: str) -> Any:
+    try:
+        return option.metadata["parse"](value)
+    except (ValueError, TypeError) as error:
+        wanted = str(error) if "invalid literal" not in str(error) else "a whole number"
+        raise SetupError(f"{option.name} is {value!r} ({source}); it must be {wanted}") from None
+
+
+def _from_environment(environment: Mapping[str, str], source: str) -> dict[str, str]:
+    known = {f"{PREFIX}{option.name.upper()}": option.name for option in options()}
+    return {known[name]: value for name, value in environment.items() if name in known and value != ""}
+
+
+def _dotenv(path: Path) -> Mapping[str, str]:
+    if not path.is_file():
+        return {}
+    from dotenv import dotenv_values  # only servers with a .env file pay for this import
+
+    return {name: value for name, value in dotenv_values(path).items() if value is not None}
+
+
+def _from_toml(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    try:
+        table = tomllib.loads(path.read_text())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SetupError(f"{path} is not valid TOML: {error}") from None
+    known = [option.name for option in options()]
+    for name in table:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"known options: {', '.join(known)}"
+            raise SetupError(f"{path}: unknown option {name!r}; {hint}")
+    return table

@@ -1,0 +1,1 @@
+"""The model behind `timebound demo`: three small members that read a handwritten digit."""

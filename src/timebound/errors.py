@@ -1,0 +1,81 @@
+"""The error tree. An error carries a stable code and the facts; `http/problems.py` turns codes into statuses.
+
+TimeboundError
+├── SetupError            a mistake found at start: one sentence with cause and cure, exit code 2
+│   └── MissingExtra      an optional library is not installed
+├── RequestError          one request cannot be answered; its neighbours are not touched
+│   ├── BadInput          the client's input is wrong (raise it from `prepare`)
+│   ├── ModelFailed       the user's code or the model raised
+│   ├── WorkerDied        the process that computed it is gone, twice
+│   ├── DeadlineMissed    the deadline came first and nothing better was there
+│   └── Refusal           a "no" given at once, with a reason and, where it helps, a time to come back
+└── WireError             a frame between gateway and worker breaks the format
+"""
+
+from __future__ import annotations
+
+
+class TimeboundError(Exception):
+    """Root of everything this package raises on purpose; its text may be shown to people."""
+
+
+class SetupError(TimeboundError):
+    """Something the operator must change before the server can run."""
+
+
+class MissingExtra(SetupError):
+    """A library that is needed here comes with an extra that is not installed."""
+
+    def __init__(self, library: str, extra: str) -> None:
+        super().__init__(f"{library} is not installed; install it with: pip install 'timebound[{extra}]'")
+
+
+class RequestError(TimeboundError):
+    """Ends one request with a stable `code`; `field` names the part of the body at fault."""
+
+    code = "internal"
+
+    def __init__(self, detail: str, *, code: str | None = None, field: str | None = None) -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.field = field
+        if code is not None:
+            self.code = code
+
+
+class BadInput(RequestError):
+    """This item's input is wrong: `raise tb.BadInput("not a PNG or JPEG", field="image")`."""
+
+    code = "bad_input"
+
+
+class ModelFailed(RequestError):
+    """The model raised on this item."""
+
+    code = "model_failed"
+
+
+class WorkerDied(RequestError):
+    """The worker computing this request died, and so did its second one."""
+
+    code = "worker_died"
+
+
+class DeadlineMissed(RequestError):
+    """The deadline came before an answer did."""
+
+    code = "deadline_missed"
+
+
+class Refusal(RequestError):
+    """A "no" given at once; `retry_after_s` is when asking again may help."""
+
+    code = "refused"
+
+    def __init__(self, detail: str, *, code: str, retry_after_s: float | None = None) -> None:
+        super().__init__(detail, code=code)
+        self.retry_after_s = retry_after_s
+
+
+class WireError(TimeboundError):
+    """A frame that does not follow `workers/wire.py`."""

@@ -1,0 +1,95 @@
+"""The named moments in a server's life. Rooms emit them; metrics, logs and pages listen."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import msgspec
+
+from timebound.types import Request, Result
+
+log = logging.getLogger("timebound.events")
+
+E = TypeVar("E")
+
+
+class Answered(msgspec.Struct, frozen=True):
+    """A request got its answer (or its item's own error), `seconds` after it arrived."""
+
+    request: Request
+    result: Result
+    status: int
+    seconds: float
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """A request was turned away or failed before any worker answered it; `code` says why."""
+
+    model: str
+    request_id: str
+    code: str
+    status: int
+    seconds: float
+
+
+class BatchStarted(msgspec.Struct, frozen=True):
+    """A batch went to a slot; `reason` says why now and why this size."""
+
+    model: str
+    size: int
+    reason: str
+    queued: int
+
+
+class BatchFinished(msgspec.Struct, frozen=True):
+    """A batch came back from its slot."""
+
+    model: str
+    size: int
+    seconds: float
+    predicted_s: float
+
+
+class BatchLost(msgspec.Struct, frozen=True):
+    """A batch's worker died with it."""
+
+    model: str
+    size: int
+
+
+class WorkerUp(msgspec.Struct, frozen=True):
+    """A worker is loaded, warmed up and takes batches."""
+
+    worker: int
+    pid: int
+    slots: int
+
+
+class WorkerDown(msgspec.Struct, frozen=True):
+    """A worker's process ended; `code` is its exit code, negative for a signal."""
+
+    worker: int
+    pid: int
+    code: int | None
+    was_asked: bool
+
+
+class Events:
+    """Carries events to listeners; a listener that fails is logged and hurts nobody."""
+
+    def __init__(self) -> None:
+        self._listeners: dict[type, list[Callable[[Any], None]]] = {}
+
+    def on(self, kind: type[E], listener: Callable[[E], None]) -> None:
+        """Call `listener` with every event of this kind."""
+        self._listeners.setdefault(kind, []).append(listener)
+
+    def emit(self, event: Any) -> None:
+        """Tell everyone who listens for this kind of event, now."""
+        for listener in self._listeners.get(type(event), ()):
+            try:
+                listener(event)
+            except Exception:
+                log.exception("a listener failed on %s", type(event).__name__)

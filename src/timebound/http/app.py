@@ -1,0 +1,145 @@
+"""The ASGI app: hot routes by one dictionary look-up, everything else through Starlette."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request as HttpRequest
+from starlette.responses import FileResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from timebound.errors import RequestError
+from timebound.http.hot import HotPath, Receive, Send, not_ready, send_problem
+from timebound.http.hot import Route as HotRoute
+from timebound.http.openapi import openapi
+from timebound.http.problems import MEDIA, from_error, problem_body, retry_after, status_of
+from timebound.types import ModelInfo
+
+UI = Path(__file__).parent.parent / "ui"
+
+# The pages need nothing from elsewhere; Swagger UI sets styles from script and draws its icons from data: URLs.
+_PAGE_HEADERS = {
+    "content-security-policy": "default-src 'self'; img-src 'self' data:; style-src 'self' 'unsafe-inline'",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cache-control": "no-cache",
+}
+
+
+class App:
+    """What a listener runs. Models' routes appear when `serve` is called for them."""
+
+    def __init__(
+        self,
+        hot: HotPath,
+        *,
+        status: Callable[[], dict[str, Any]],
+        why_not_ready: Callable[[], str | None],
+        metrics: Callable[[], tuple[bytes, str]],
+        version: str,
+    ) -> None:
+        self._hot = hot
+        self._routes: dict[str, HotRoute] = {}
+        self._models: dict[str, ModelInfo] = {}
+        self._status = status
+        self._why_not_ready = why_not_ready
+        self._metrics = metrics
+        self._version = version
+        self._cold = self._cold_app()
+
+    def serve(self, info: ModelInfo) -> None:
+        """Answer for this model at its routes from now on."""
+        route = HotRoute(info)
+        self._models[info.name] = info
+        for path in info.paths:
+            self._routes[path] = route
+
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+        route = self._routes.get(scope["path"])
+        if route is None:
+            await self._cold(scope, receive, send)
+        elif scope["method"] == "POST":
+            await self._hot.answer(route, scope, receive, send)
+        else:
+            await send_problem(send, RequestError("send a POST", code="method_not_allowed"))
+
+    def _cold_app(self) -> Starlette:
+        routes = [
+            Route("/livez", self._livez),
+            Route("/readyz", self._readyz),
+            Route("/metrics", self._metrics_page),
+            Route("/v1/models", self._models_page),
+            Route("/predictions/{model}", self._no_model, methods=["GET", "POST"]),
+            Route("/openapi.json", self._openapi),
+            Route("/docs", _page("docs.html")),
+            Route("/", _page("index.html")),
+            Mount("/ui", StaticFiles(directory=UI)),
+        ]
+        handlers: Mapping[Any, Any] = {HTTPException: self._on_http_error, Exception: _on_error}
+        return Starlette(routes=routes, exception_handlers=handlers)
+
+    async def _livez(self, request: HttpRequest) -> Response:
+        return _json({"status": "live"})
+
+    async def _readyz(self, request: HttpRequest) -> Response:
+        reason = self._why_not_ready()
+        if reason is None:
+            return _json({"status": "ready"})
+        return _json({"status": "not_ready", "reason": reason}, status=503)
+
+    async def _metrics_page(self, request: HttpRequest) -> Response:
+        body, media = self._metrics()
+        return Response(body, media_type=media)
+
+    async def _models_page(self, request: HttpRequest) -> Response:
+        return _json(self._status())
+
+    async def _openapi(self, request: HttpRequest) -> Response:
+        return _json(openapi(list(self._models.values()), self._version))
+
+    async def _no_model(self, request: HttpRequest) -> Response:
+        reason = self._why_not_ready()
+        if reason is not None:
+            return _problem(not_ready(reason))
+        names = ", ".join(sorted(self._models))
+        name = request.path_params["model"]
+        return _problem(RequestError(f"there is no model {name!r}; this server has: {names}", code="unknown_model"))
+
+    async def _on_http_error(self, request: HttpRequest, error: HTTPException) -> Response:
+        if error.status_code == 405:
+            return _problem(RequestError(f"{request.method} is not taken here", code="method_not_allowed"))
+        reason = self._why_not_ready()
+        if error.status_code == 404 and reason == "loading" and request.method == "POST":
+            return _problem(not_ready(reason))  # the model that will have this path may still be loading
+        if error.status_code == 404:
+            known = ", ".join(sorted(self._routes)) or "none yet"
+            detail = f"nothing is at {request.url.path}; models answer at: {known}; see /docs"
+            return _problem(RequestError(detail, code="not_found"))
+        return Response(problem_body("internal", error.detail), error.status_code, media_type=MEDIA.decode())
+
+
+def _page(name: str) -> Callable[[HttpRequest], Any]:
+    async def page(request: HttpRequest) -> Response:
+        return FileResponse(UI / name, headers=_PAGE_HEADERS)
+
+    return page
+
+
+async def _on_error(request: HttpRequest, error: Exception) -> Response:
+    return _problem(RequestError("something broke in the server; its log has the details"))
+
+
+def _json(value: Any, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(value), status, media_type="application/json")
+
+
+def _problem(error: RequestError) -> Response:
+    headers = {name.decode(): value.decode() for name, value in retry_after(error)}
+    return Response(from_error(error), status_of(error.code), headers, media_type=MEDIA.decode())

@@ -1,0 +1,156 @@
+"""One client connection: uvicorn's HTTP/1.1 protocol plus the limits it leaves to a proxy.
+
+uvicorn parses, keeps connections alive and runs the app. What is added here: a bound on headers and on
+the body, checked before the body is in memory; answers a client can read even while it is still sending;
+and the two times (`reading_since`, `unread_since`) by which `sweep` finds slow clients.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httptools
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from timebound.http.problems import MEDIA, problem_body, status_of
+
+
+class Limits:
+    """What one connection may do; the same for all connections of a listener."""
+
+    __slots__ = ("max_body", "max_connections", "max_header", "read_timeout", "write_timeout")
+
+    def __init__(
+        self,
+        *,
+        max_body: int,
+        max_header: int,
+        max_connections: int,
+        read_timeout: float,
+        write_timeout: float,
+    ) -> None:
+        self.max_body = max_body
+        self.max_header = max_header
+        self.max_connections = max_connections
+        self.read_timeout = read_timeout
+        self.write_timeout = write_timeout
+
+
+class Connection(HttpToolsProtocol):
+    """HTTP/1.1 with limits. A refused request is answered, and the rest of what it sends is thrown away."""
+
+    def __init__(self, *arguments: Any, limits: Limits, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._limits = limits
+        self._header_bytes = 0
+        self._body_bytes = 0
+        self._headers_done = True
+        self._is_refused = False
+        self.reading_since: float | None = None
+        self.unread_since: float | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self.reading_since = self.loop.time()
+        if len(self.connections) > self._limits.max_connections:
+            self.refuse("too_many_connections", f"{self._limits.max_connections} connections are open already")
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_refused:
+            return
+        try:
+            super().data_received(data)
+        except httptools.HttpParserCallbackError:
+            self.refuse("malformed_http", "the request target is not a valid URL")
+        if not self._headers_done and not self._is_refused:
+            # The parser keeps an unfinished header to itself, so what it swallowed is counted here.
+            self._header_bytes += len(data)
+            if self._header_bytes > self._limits.max_header:
+                self._refuse_headers()
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self.reading_since = self.loop.time()
+        self._headers_done = False
+        self._header_bytes = self._body_bytes = 0
+
+    def on_headers_complete(self) -> None:
+        self._headers_done = True
+        size = len(self.url)
+        length = None
+        for name, value in self.headers:
+            size += len(name) + len(value) + 4
+            if name == b"content-length":
+                length = int(value)
+        if size > self._limits.max_header:
+            self._refuse_headers()
+        elif length is not None and length > self._limits.max_body:
+            self._refuse_body()
+        else:
+            super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        if self._is_refused:
+            return
+        self._body_bytes += len(body)
+        if self._body_bytes > self._limits.max_body:
+            self._refuse_body()
+        else:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self.reading_since = None
+        if not self._is_refused:
+            super().on_message_complete()
+
+    def pause_writing(self) -> None:
+        self.unread_since = self.loop.time()
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        self.unread_since = None
+        super().resume_writing()
+
+    def send_400_response(self, msg: str) -> None:
+        self.refuse("malformed_http", msg)
+
+    def sweep(self, now: float) -> None:
+        """Turn away a client that takes too long to send a request or to read an answer."""
+        limits = self._limits
+        if self.unread_since is not None and now - self.unread_since > limits.write_timeout:
+            self.transport.abort()
+        elif self.reading_since is not None and now - self.reading_since > limits.read_timeout:
+            if self._is_refused or (self._headers_done and self.cycle is None):
+                self.transport.abort()  # it was told already, or it never said a word
+            else:
+                self.refuse("slow_client", f"the request did not arrive within {limits.read_timeout:g} s")
+
+    def refuse(self, code: str, detail: str) -> None:
+        """Answer with a problem and close; until the client has hung up, what it still sends is thrown away."""
+        self._is_refused = True
+        self.reading_since = self.loop.time()
+        cycle = self.cycle
+        if cycle is not None and not cycle.response_complete:
+            if cycle.response_started:
+                self.transport.abort()
+                return
+            # The app is still reading this body: for it, the client has left.
+            cycle.disconnected = True
+            cycle.message_event.set()
+        body = problem_body(code, detail)
+        self.transport.write(
+            STATUS_LINE[status_of(code)]
+            + b"content-type: %b\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % (MEDIA, len(body))
+            + body
+        )
+        self.flow.resume_reading()
+        # Closing while bytes of the client are unread would reset the connection under the answer, so only
+        # our half is closed; the other half closes when the client has read it, or in `sweep`.
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+
+    def _refuse_headers(self) -> None:
+        self.refuse("headers_too_large", f"request line and headers are over {self._limits.max_header} bytes")
+
+    def _refuse_body(self) -> None:
+        self.refuse("body_too_large", f"the body is over {self._limits.max_body} bytes")

@@ -1,0 +1,76 @@
+"""Errors as clients see them: one table from code to status, and the problem+json body."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from timebound.errors import Refusal, RequestError
+from timebound.types import Outcome
+
+MEDIA = b"application/problem+json"
+
+STATUSES: dict[str, tuple[int, str]] = {
+    "malformed_http": (400, "Malformed HTTP"),
+    "malformed_json": (400, "Malformed JSON"),
+    "empty_body": (400, "Empty body"),
+    "bad_header": (400, "Bad header"),
+    "not_found": (404, "Not found"),
+    "unknown_model": (404, "Unknown model"),
+    "method_not_allowed": (405, "Method not allowed"),
+    "slow_client": (408, "Request took too long to arrive"),
+    "body_too_large": (413, "Body too large"),
+    "unsupported_media_type": (415, "Unsupported media type"),
+    "bad_input": (422, "Bad input"),
+    "queue_full": (429, "Too many requests"),
+    "headers_too_large": (431, "Headers too large"),
+    "internal": (500, "Internal error"),
+    "model_failed": (500, "The model failed"),
+    "worker_died": (503, "Worker died"),
+    "not_ready": (503, "Not ready"),
+    "draining": (503, "Shutting down"),
+    "too_many_connections": (503, "Too many connections"),
+    "deadline_missed": (504, "Deadline missed"),
+}
+
+
+class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A problem+json body (RFC 9457); `code` is stable, `detail` is for people, `field` is the part at fault."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    field: str | None = None
+    request_id: str | None = None
+
+
+def status_of(code: str) -> int:
+    """The HTTP status of an error code."""
+    return STATUSES.get(code, STATUSES["internal"])[0]
+
+
+def problem_body(code: str, detail: str, *, field: str | None = None, request_id: str | None = None) -> bytes:
+    """The problem+json body for an error."""
+    status, title = STATUSES.get(code, STATUSES["internal"])
+    return msgspec.json.encode(Problem(f"urn:timebound:{code}", title, status, detail, code, field, request_id))
+
+
+def from_error(error: RequestError, request_id: str | None = None) -> bytes:
+    """The problem+json body for an error raised in the gateway."""
+    return problem_body(error.code, error.detail, field=error.field, request_id=request_id)
+
+
+def from_outcome(outcome: Outcome, request_id: str | None = None) -> bytes:
+    """The problem+json body for an item's error that a worker reported."""
+    facts: dict[str, Any] = msgspec.json.decode(outcome.body)
+    return problem_body(outcome.code, facts["detail"], field=facts["field"], request_id=request_id)
+
+
+def retry_after(error: RequestError) -> list[tuple[bytes, bytes]]:
+    """The Retry-After header of a refusal that knows when asking again may help."""
+    if not isinstance(error, Refusal) or error.retry_after_s is None:
+        return []
+    return [(b"retry-after", b"%d" % max(1, -int(-error.retry_after_s // 1)))]

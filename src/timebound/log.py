@@ -1,0 +1,67 @@
+"""Log lines to stderr: readable on a terminal, JSON otherwise; and one function that sets logging up."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from typing import Any
+
+import msgspec
+
+# What every LogRecord has; anything else on a record came in as a field through `extra`.
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
+
+_COLOURS = {"WARNING": "\x1b[33m", "ERROR": "\x1b[31m", "CRITICAL": "\x1b[1;31m"}
+
+
+class HumanFormatter(logging.Formatter):
+    """`12:04:31.250 WARNING worker: left  pid=71 code=-9`."""
+
+    def __init__(self, *, colour: bool) -> None:
+        super().__init__()
+        self._colour = colour
+
+    def format(self, record: logging.LogRecord) -> str:
+        clock = time.strftime("%H:%M:%S", time.localtime(record.created))
+        room = record.name.removeprefix("timebound.")
+        fields = "".join(f"  {name}={value}" for name, value in _fields(record).items())
+        level = "" if record.levelno == logging.INFO else f"{record.levelname} "
+        line = f"{clock}.{int(record.msecs):03d} {level}{room}: {record.getMessage()}{fields}"
+        if self._colour and record.levelname in _COLOURS:
+            line = f"{_COLOURS[record.levelname]}{line}\x1b[0m"
+        return line + _trace(self, record)
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line: time, level, logger, message, then the record's own fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z",
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            **_fields(record),
+        }
+        trace = _trace(self, record)
+        if trace:
+            line["trace"] = trace.strip()
+        return msgspec.json.encode(line, enc_hook=str).decode()
+
+
+def set_up_logging(level: str, *, as_json: bool | None = None) -> None:
+    """Send all loggers to stderr at `level`; the format follows the terminal unless `as_json` says."""
+    human = sys.stderr.isatty() if as_json is None else not as_json
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(HumanFormatter(colour=sys.stderr.isatty()) if human else JsonFormatter())
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)  # our own lines tell a server's life
+
+
+def _fields(record: logging.LogRecord) -> dict[str, Any]:
+    return {name: value for name, value in vars(record).items() if name not in _STANDARD}
+
+
+def _trace(formatter: logging.Formatter, record: logging.LogRecord) -> str:
+    return f"\n{formatter.formatException(record.exc_info)}" if record.exc_info else ""

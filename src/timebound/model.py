@@ -1,0 +1,115 @@
+"""The base class users derive from, and what is read off such a class."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import msgspec
+
+from timebound.errors import SetupError
+
+Struct = msgspec.Struct
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+class Model:
+    """A model to serve: override `load` and what differs from the defaults.
+
+    A batch walks `prepare` (each item), `infer` (all together) and `finish` (each item), inside a worker
+    process. Raise `timebound.BadInput` in `prepare` to refuse one item; the others are not touched.
+    """
+
+    name: ClassVar[str] = ""
+    """Name in URLs and metrics; the class name in lower case unless given."""
+    path: ClassVar[str | None] = None
+    """A route of its own, besides /predictions/<name>."""
+    deadline: ClassVar[float] = 1.0
+    """Seconds from arrival to answer, unless the request brings a smaller limit."""
+    key: ClassVar[str | None] = None
+    """The body field that names a request."""
+    version: ClassVar[str] = "1"
+    max_batch: ClassVar[int] = 64
+    """No batch is ever larger than this."""
+    parallel: ClassVar[bool | None] = None
+    """Whether one copy may run several batches at once, in threads; None asks the backend."""
+    example: ClassVar[Any] = None
+    """A body that the model answers: warms it up, fills the docs and the page."""
+    Request: ClassVar[type | None] = None
+    """A `timebound.Struct` for typed JSON bodies; without it `prepare` gets the raw body as bytes."""
+
+    net: Any = None
+
+    def load(self) -> None:
+        """Load weights; runs once per worker, before it is ready."""
+
+    def prepare(self, request: Any) -> Any:
+        """Turn one request into what `infer` takes."""
+        return request
+
+    def infer(self, batch: Any) -> Any:
+        """Compute a whole batch: one output per item, in order. Arrays of one shape come stacked."""
+        return self.net(batch)
+
+    def finish(self, output: Any, request: Any) -> Any:
+        """Turn one item's output into its answer: anything JSON can say, or bytes."""
+        return output
+
+    fallback: Any = None
+    """Define `def fallback(self, request)` to give a cheap answer when time runs out."""
+
+
+def name_of(cls: type[Model]) -> str:
+    """The name a model class is served under."""
+    return cls.name or cls.__name__.lower()
+
+
+def check_class(cls: type[Model]) -> None:
+    """Raise `SetupError` for mistakes that can be seen without loading anything."""
+    name, where = name_of(cls), f"class {cls.__name__}"
+    if not _NAME.fullmatch(name):
+        raise SetupError(f"{where}: name {name!r} must be letters, digits, '.', '_' or '-', at most 64 of them")
+    if cls.infer is Model.infer and cls.load is Model.load and cls.net is None:
+        raise SetupError(f"{where} has no infer: define `def infer(self, batch)`, or set self.net in load()")
+    if not isinstance(cls.deadline, int | float) or not 0.001 <= cls.deadline <= 3600:
+        raise SetupError(f"{where}: deadline is {cls.deadline!r}; give seconds between 0.001 and 3600")
+    if not isinstance(cls.max_batch, int) or cls.max_batch < 1:
+        raise SetupError(f"{where}: max_batch is {cls.max_batch!r}; give a whole number of at least 1")
+    if cls.path is not None and (not isinstance(cls.path, str) or not cls.path.startswith("/")):
+        raise SetupError(f"{where}: path is {cls.path!r}; it must start with '/'")
+    _check_request_type(cls, where)
+
+
+def _check_request_type(cls: type[Model], where: str) -> None:
+    request = cls.Request
+    if request is None:
+        if cls.key is not None:
+            raise SetupError(f"{where}: key = {cls.key!r} needs a typed body; add `class Request(tb.Struct)`")
+        return
+    if not (isinstance(request, type) and issubclass(request, msgspec.Struct)):
+        raise SetupError(f"{where}: Request must be a class derived from timebound.Struct, not {request!r}")
+    first = cls.key.split(".")[0] if cls.key else None
+    if first is not None and first not in request.__struct_encode_fields__:
+        fields = ", ".join(request.__struct_encode_fields__)
+        raise SetupError(f"{where}: key = {cls.key!r} is not a field of Request (it has: {fields})")
+
+
+def request_schema(request: type | None) -> dict[str, Any] | None:
+    """JSON Schema of a request type, with its parts under `$defs`; None for raw bodies."""
+    if request is None:
+        return None
+    schema = msgspec.json.schema(request)
+    return dict(schema)
+
+
+def example_body(example: Any) -> bytes:
+    """The bytes a client would send for `example`."""
+    if isinstance(example, bytes | bytearray | memoryview):
+        return bytes(example)
+    if isinstance(example, str):
+        return example.encode()
+    if isinstance(example, Mapping | msgspec.Struct | list):
+        return msgspec.json.encode(example)
+    raise SetupError(f"example is a {type(example).__name__}; give a dict (typed body) or bytes (raw body)")

@@ -1,0 +1,1 @@
+"""Guests that listen to events: metrics, logs. No room imports them."""

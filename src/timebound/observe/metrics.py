@@ -1,0 +1,142 @@
+"""Numbers for Prometheus, gathered from events.
+
+Counting happens on every request, reading once every few seconds. So events only add to plain integers here,
+and the Prometheus library is asked to make families of them when somebody scrapes (half a microsecond per
+histogram value instead of two to three).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from timebound.events import Answered, BatchFinished, BatchLost, BatchStarted, Events, Refused, WorkerDown, WorkerUp
+
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.175, 0.25, 0.375, 0.5, 0.75, 1.0, 1.5, 2.5, 5.0, 10.0)
+SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+RATIOS = (0.25, 0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0)
+
+
+class _Histogram:
+    __slots__ = ("bounds", "counts", "total")
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
+
+    def add(self, value: float) -> None:
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
+
+    def buckets(self) -> list[tuple[str, float]]:
+        reached, rows = 0, []
+        for bound, found in zip((*map(str, map(float, self.bounds)), "+Inf"), self.counts, strict=True):
+            reached += found
+            rows.append((bound, float(reached)))
+        return rows
+
+
+def _by_label(bounds: tuple[float, ...]) -> defaultdict[tuple[str, ...], _Histogram]:
+    return defaultdict(lambda: _Histogram(bounds))
+
+
+class Metrics(Collector):
+    """Listens to events and shows them at /metrics. `gauges` are read at each scrape: name -> (help, read)."""
+
+    def __init__(self, events: Events, gauges: dict[str, tuple[str, Callable[[], float]]]) -> None:
+        self._gauges = gauges
+        self._requests: defaultdict[tuple[str, ...], int] = defaultdict(int)
+        self._answers: defaultdict[tuple[str, ...], int] = defaultdict(int)
+        self._batches: defaultdict[tuple[str, ...], int] = defaultdict(int)
+        self._lost: defaultdict[tuple[str, ...], int] = defaultdict(int)
+        self._starts = 0
+        self._deaths = 0
+        self._latency = _by_label(SECONDS)
+        self._queue = _by_label(SECONDS)
+        self._batch_s = _by_label(SECONDS)
+        self._batch_size = _by_label(SIZES)
+        self._prediction = _by_label(RATIOS)
+        events.on(Answered, self._answered)
+        events.on(Refused, self._refused)
+        events.on(BatchStarted, self._batch_started)
+        events.on(BatchFinished, self._batch_finished)
+        events.on(BatchLost, self._batch_lost)
+        events.on(WorkerUp, self._worker_up)
+        events.on(WorkerDown, self._worker_down)
+        self._registry = CollectorRegistry()
+        self._registry.register(self)
+        for own in (ProcessCollector, PlatformCollector, GCCollector):
+            own(registry=self._registry)
+
+    def render(self) -> tuple[bytes, str]:
+        """The metrics in Prometheus' text format, and its media type."""
+        return generate_latest(self._registry), CONTENT_TYPE_LATEST
+
+    def _answered(self, event: Answered) -> None:
+        model, result = event.request.model, event.result
+        code = result.outcome.code or "ok"
+        self._requests[model, str(event.status), code] += 1
+        self._latency[model,].add(event.seconds)
+        if code == "ok":
+            self._answers[model, result.quality, result.source] += 1
+            self._queue[model,].add(result.queue_s)
+
+    def _refused(self, event: Refused) -> None:
+        self._requests[event.model, str(event.status), event.code] += 1
+        self._latency[event.model,].add(event.seconds)
+
+    def _batch_started(self, event: BatchStarted) -> None:
+        self._batches[event.model, event.reason] += 1
+        self._batch_size[event.model,].add(event.size)
+
+    def _batch_finished(self, event: BatchFinished) -> None:
+        self._batch_s[event.model,].add(event.seconds)
+        self._prediction[event.model,].add(event.seconds / event.predicted_s if event.predicted_s else 1.0)
+
+    def _batch_lost(self, event: BatchLost) -> None:
+        self._lost[event.model,] += 1
+
+    def _worker_up(self, event: WorkerUp) -> None:
+        self._starts += 1
+
+    def _worker_down(self, event: WorkerDown) -> None:
+        self._deaths += not event.was_asked
+
+    def collect(self) -> Iterator[Metric]:
+        yield _counter("requests", "Requests by final status and code.", ("model", "status", "code"), self._requests)
+        yield _counter("answers", "Answers by quality and source.", ("model", "quality", "source"), self._answers)
+        yield _counter(
+            "batches", "Batches by why they were released at their size.", ("model", "reason"), self._batches
+        )
+        yield _counter("batches_lost", "Batches whose worker died.", ("model",), self._lost)
+        yield _counter("worker_starts", "Workers that became ready.", (), {(): self._starts})
+        yield _counter("worker_deaths", "Workers that ended without being asked.", (), {(): self._deaths})
+        yield _histogram("request_seconds", "From arrival to the answer written.", self._latency)
+        yield _histogram("queue_seconds", "From arrival to the batch's start.", self._queue)
+        yield _histogram("batch_seconds", "From sending a batch to having it back.", self._batch_s)
+        yield _histogram("batch_size", "Requests in a batch.", self._batch_size)
+        yield _histogram("batch_prediction_ratio", "Real over predicted seconds of a batch.", self._prediction)
+        for name, (text, read) in self._gauges.items():
+            yield GaugeMetricFamily(f"timebound_{name}", text, value=read())
+
+
+def _counter(name: str, text: str, labels: tuple[str, ...], values: dict[tuple[str, ...], int]) -> Metric:
+    family = CounterMetricFamily(f"timebound_{name}", text, labels=labels)
+    for label, value in values.items():
+        family.add_metric(label, value)
+    return family
+
+
+def _histogram(name: str, text: str, values: dict[tuple[str, ...], _Histogram]) -> Metric:
+    family = HistogramMetricFamily(f"timebound_{name}", text, labels=("model",))
+    for label, histogram in values.items():
+        family.add_metric(label, histogram.buckets(), histogram.total)
+    return family

@@ -1,0 +1,1 @@
+"""Order by deadline; which requests go together, and when. Knows no sockets, no processes, no HTTP."""

@@ -1,0 +1,226 @@
+"""Builds every room, wires them, starts and stops them in order; the only file that knows them all."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import uvloop
+
+from timebound import __version__
+from timebound.admission import Gate
+from timebound.clock import MonotonicClock
+from timebound.config import Config
+from timebound.events import Events
+from timebound.http.app import App
+from timebound.http.connection import Limits
+from timebound.http.hot import HotPath
+from timebound.http.listener import Listener, bind
+from timebound.observe.access import AccessLog
+from timebound.observe.life import log_life
+from timebound.observe.metrics import Metrics
+from timebound.scheduler.dispatcher import Dispatcher, bodies
+from timebound.scheduler.policy import Scheduler
+from timebound.scheduler.ticket import Batch
+from timebound.target import check_target
+from timebound.types import ModelInfo
+from timebound.workers import wire
+from timebound.workers.pool import Slot
+from timebound.workers.supervisor import Supervisor, WorkerPlan
+
+log = logging.getLogger("timebound.server")
+
+
+class Server:
+    """One gateway and its workers. `start` returns when the first model answered its warm-up run."""
+
+    def __init__(self, target: Path, config: Config) -> None:
+        check_target(target)
+        self._config = config
+        self._clock = MonotonicClock()
+        self._started = self._clock.now()
+        self.events = Events()
+        loop = asyncio.get_running_loop()
+        self._dispatcher = Dispatcher(
+            Scheduler(max_queue=config.max_queue),
+            send=_send,
+            clock=self._clock,
+            events=self.events,
+            loop=loop,
+            margin_s=config.margin,
+        )
+        self._gate = Gate(self._dispatcher.submit)
+        self._supervisor = Supervisor(
+            WorkerPlan(
+                target=target.resolve(),
+                cores=len(os.sched_getaffinity(0)),
+                workers=config.workers,
+                slots=config.slots,
+                threads=config.threads,
+                log_level="debug" if config.debug else config.log_level,
+                log_json=logs_json(config),
+            ),
+            dispatch=self._dispatcher,
+            on_models=self._models_ready,
+            events=self.events,
+            clock=self._clock,
+        )
+        self._metrics = Metrics(self.events, self._gauges())
+        log_life(self.events)
+        self._access = AccessLog(self.events) if config.access_log else None
+        hot = HotPath(self._gate, clock=self._clock, events=self.events, cap_s=config.max_deadline)
+        self._app = App(
+            hot,
+            status=self.status,
+            why_not_ready=self._why_not_ready,
+            metrics=self._metrics.render,
+            version=__version__,
+        )
+        self._listener = Listener(self._app, limits=_limits(config), keep_alive_s=config.keep_alive)
+        self.address = ""
+
+    async def start(self) -> None:
+        """Listen, and have the first worker up; raises `SetupError` if either cannot be."""
+        sock = bind(self._config.host, self._config.port)
+        host, port = sock.getsockname()[:2]
+        self.address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        if self._access is not None:
+            self._access.start()
+        # Probes are answered while models load: live, not ready.
+        await self._listener.open(sock)
+        try:
+            await self._supervisor.start()
+        except BaseException:
+            await self._listener.close(0)
+            raise
+
+    async def stop(self) -> None:
+        """Leave in order; every accepted request is answered if the grace time allows."""
+        # Nobody new: readiness turns false, requests on open connections are refused, then the port closes.
+        self._gate.drain()
+        self._listener.stop_accepting()
+        # What was accepted is answered; its workers must still be there for that.
+        try:
+            await asyncio.wait_for(self._dispatcher.drained(), self._config.grace)
+        except TimeoutError:
+            log.error("the grace time is over", extra={"unanswered": self._dispatcher.pending})
+        # Answers are written out before the processes that made them go.
+        await self._listener.close(min(1.0, self._config.grace))
+        await self._supervisor.stop()
+        if self._access is not None:
+            self._access.stop()
+
+    def kill(self) -> None:
+        """Leave without a word: end the workers; the caller exits the process."""
+        self._supervisor.kill()
+
+    def status(self) -> dict[str, Any]:
+        """What is running, as /v1/models and the page show it."""
+        reason = self._why_not_ready()
+        models = [
+            {
+                **msgspec.to_builtins(info),
+                "paths": info.paths,
+                "state": "ready" if reason is None else "loading",
+                "reason": reason,
+                "workers": self._supervisor.workers_up,
+                "slots": self._supervisor.slots_up,
+            }
+            for info in self._gate.models.values()
+        ]
+        return {
+            "models": models,
+            "workers": self._supervisor.describe(),
+            "version": __version__,
+            "uptime_s": round(self._clock.now() - self._started, 3),
+            "pid": os.getpid(),
+        }
+
+    def _models_ready(self, models: list[ModelInfo]) -> None:
+        for info in models:
+            if self._config.deadline is not None:
+                info = msgspec.structs.replace(info, deadline_s=self._config.deadline)  # noqa: PLW2901
+            self._dispatcher.add_model(info)
+            self._gate.open_for(info)
+            self._app.serve(info)
+
+    def _why_not_ready(self) -> str | None:
+        reason = self._gate.why_not_ready()
+        if reason is None and not self._supervisor.slots_up:
+            return "no worker is up"
+        return reason
+
+    def _gauges(self) -> dict[str, tuple[str, Callable[[], float]]]:
+        return {
+            "requests_pending": ("Requests accepted and not yet answered.", lambda: self._dispatcher.pending),
+            "requests_queued": ("Requests waiting for a slot.", self._dispatcher.queued),
+            "workers_up": ("Workers that take batches.", lambda: self._supervisor.workers_up),
+            "slots_up": ("Batches that can run at once.", lambda: self._supervisor.slots_up),
+            "connections_open": ("Open client connections.", lambda: self._listener.connections),
+        }
+
+
+def _send(slot: Any, batch: Batch) -> None:
+    """Hand a batch to a slot: the scheduler knows no sockets, the workers no tickets."""
+    assert isinstance(slot, Slot)
+    payloads = bodies(batch)
+    deadlines = [ticket.deadline for ticket in batch.tickets]
+    slot.send(wire.Batch(batch.id, batch.model, deadlines, [len(p) for p in payloads]), payloads)
+
+
+def _limits(config: Config) -> Limits:
+    return Limits(
+        max_body=config.max_body,
+        max_header=config.max_header,
+        max_connections=config.max_connections,
+        read_timeout=config.read_timeout,
+        write_timeout=config.write_timeout,
+    )
+
+
+def logs_json(config: Config) -> bool:
+    """Whether log lines are JSON: as the option says, else by whether a person is watching."""
+    return config.log_format == "json" or (config.log_format == "auto" and not sys.stderr.isatty())
+
+
+async def serve(target: Path, config: Config) -> int:
+    """Run a server until a signal ends it; the exit code. A second signal leaves at once."""
+    stopping = asyncio.Event()
+    server = Server(target, config)
+
+    def on_signal() -> None:
+        if stopping.is_set():
+            server.kill()
+            os._exit(130)
+        log.info("stopping; again to leave at once")
+        stopping.set()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, on_signal)
+    starting = asyncio.create_task(server.start())
+    stop_asked = asyncio.create_task(stopping.wait())
+    await asyncio.wait({starting, stop_asked}, return_when=asyncio.FIRST_COMPLETED)
+    if starting.done():
+        starting.result()  # raises SetupError if it could not start
+        for info in server.status()["models"]:
+            log.info("ready", extra={"model": info["name"], "at": server.address + info["paths"][0]})
+        log.info("open the page", extra={"at": server.address + "/"})
+        await stop_asked
+    else:
+        starting.cancel()
+    await server.stop()
+    log.info("stopped")
+    return 0
+
+
+def run(target: Path, config: Config) -> int:
+    """Run a server in its own event loop."""
+    return uvloop.run(serve(target, config))

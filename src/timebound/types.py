@@ -1,0 +1,99 @@
+"""The data that passes between rooms: small, no I/O, no behaviour."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+
+class Quality(StrEnum):
+    """How much of the model is in an answer."""
+
+    FULL = "full"
+    PARTIAL = "partial"
+    FALLBACK = "fallback"
+
+
+class Source(StrEnum):
+    """How an answer came about."""
+
+    COMPUTED = "computed"
+    JOINED = "joined"
+    STORED = "stored"
+
+
+class Body(StrEnum):
+    """What a model takes as request body."""
+
+    JSON = "json"
+    RAW = "raw"
+
+
+class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker tells about a model it has loaded and warmed up; all the gateway ever knows of it."""
+
+    name: str
+    version: str = "1"
+    path: str | None = None
+    deadline_s: float = 1.0
+    key: str | None = None
+    body: Body = Body.JSON
+    request_schema: dict[str, Any] | None = None
+    example: Any = None
+    backend: str = "python"
+    members: int = 1
+    combine: str | None = None
+    has_fallback: bool = False
+    max_batch: int = 64
+    is_parallel: bool = False
+    """Whether slots may share one copy: the backend releases the interpreter lock and is thread-safe."""
+    warm_up_s: float = 0.0
+    """How long one lone item took at warm-up: the scheduler's first guess."""
+
+    @property
+    def paths(self) -> list[str]:
+        """The routes that answer for this model."""
+        always = f"/predictions/{self.name}"
+        return [self.path, always] if self.path and self.path != always else [always]
+
+
+class Request(msgspec.Struct, eq=False):
+    """One question to a model, as the gateway took it from the wire."""
+
+    id: str
+    model: str
+    body: bytes
+    arrived: float
+    deadline: float
+    key: str | None = None
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What a worker says of one item: an answer (`code` is empty) or that item's error."""
+
+    body: bytes
+    code: str = ""
+    media: str = "application/json"
+
+
+class Timing(msgspec.Struct, frozen=True):
+    """Seconds a batch spent in each of a worker's stages."""
+
+    prepare_s: float = 0.0
+    infer_s: float = 0.0
+    finish_s: float = 0.0
+
+
+class Result(msgspec.Struct, frozen=True):
+    """The answer to a request and how it came about."""
+
+    outcome: Outcome
+    quality: Quality = Quality.FULL
+    source: Source = Source.COMPUTED
+    members: int = 1
+    of_members: int = 1
+    batch_size: int = 1
+    queue_s: float = 0.0
+    timing: Timing = Timing()

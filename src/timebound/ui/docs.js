@@ -1,0 +1,18 @@
+// Starts Swagger UI on this server's own document. It asks nobody else: no validator, no other settings.
+
+const dark = matchMedia("(prefers-color-scheme: dark)");
+const follow = () => document.documentElement.classList.toggle("dark-mode", dark.matches);
+follow();
+dark.addEventListener("change", follow);
+
+SwaggerUIBundle({
+  url: "/openapi.json",
+  dom_id: "#docs",
+  deepLinking: true,
+  docExpansion: "list",
+  defaultModelsExpandDepth: 0,
+  displayRequestDuration: true,
+  queryConfigEnabled: false,
+  tryItOutEnabled: true,
+  validatorUrl: null,
+});

@@ -1,0 +1,112 @@
+"""The warm-up run: one real inference before a worker calls itself ready, and what it found out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from timebound.backends.base import Backend, TensorSpec
+from timebound.clock import Clock
+from timebound.errors import RequestError, SetupError
+from timebound.model import Model, example_body, request_schema
+from timebound.target import describe
+from timebound.types import Body, ModelInfo
+from timebound.workers.runner import Runner
+
+
+def warm_up(runner: Runner, clock: Clock) -> ModelInfo:
+    """Run the model on its example, twice (the first pays for lazy set-up); raise `SetupError` if it fails."""
+    model = runner.model
+    schema = request_schema(type(model).Request)
+    example = model.example
+    inputs = model.net.inputs if isinstance(model.net, Backend) else ()
+    if example is not None:
+        took = _twice(clock, lambda: _walk(runner, example_body(example), "the example"))
+    elif inputs and type(model).infer is Model.infer:
+        took = _twice(clock, lambda: _zeros_run(runner, inputs))
+    else:
+        example = sample(schema) if schema is not None else b""
+        took = _twice(clock, lambda: _walk(runner, example_body(example), "a made-up body"))
+    return _info(runner, schema, example, took)
+
+
+def _info(runner: Runner, schema: dict[str, Any] | None, example: Any, took: float) -> ModelInfo:
+    model, cls = runner.model, type(runner.model)
+    backend = model.net if isinstance(model.net, Backend) else None
+    parallel = cls.parallel if cls.parallel is not None else bool(backend and backend.parallel)
+    return ModelInfo(
+        name=runner.name,
+        version=cls.version,
+        path=cls.path,
+        deadline_s=float(cls.deadline),
+        key=cls.key,
+        body=Body.RAW if cls.Request is None else Body.JSON,
+        request_schema=schema,
+        example=None if isinstance(example, bytes | bytearray) else example,
+        backend=backend.kind if backend else "python",
+        members=runner.members,
+        combine=getattr(model.net, "combine", None),
+        has_fallback=callable(model.fallback),
+        max_batch=cls.max_batch,
+        is_parallel=parallel,
+        warm_up_s=took,
+    )
+
+
+def _twice(clock: Clock, run: Any) -> float:
+    run()
+    start = clock.now()
+    run()
+    return clock.now() - start
+
+
+def _walk(runner: Runner, body: bytes, what: str) -> None:
+    model, stage = runner.model, "decoding"
+    cure = "set `example` on the class to a body it can answer" if what != "the example" else "mend one of the two"
+    try:
+        request = runner.decode(body)
+        stage = "prepare()"
+        item = model.prepare(request)
+        stage = "infer()"
+        output = runner.infer([item])[0]
+        stage = "finish()"
+        runner.encode(model.finish(output, request))
+    except RequestError as error:
+        field = f" (field {error.field})" if error.field else ""
+        raise SetupError(f"{runner.name}: {stage} refused {what}{field}: {error.detail}; {cure}") from error
+    except Exception as error:
+        raise SetupError(f"{runner.name}: {stage} failed on {what}: {describe(error)}; {cure}") from error
+
+
+def _zeros_run(runner: Runner, inputs: Any) -> None:
+    arrays = {spec.name: _zeros(spec) for spec in inputs}
+    try:
+        runner.infer([arrays if len(arrays) > 1 else next(iter(arrays.values()))])
+    except Exception as error:
+        raise SetupError(f"{runner.name}: the warm-up run on zeros failed: {describe(error)}") from error
+
+
+def _zeros(spec: TensorSpec) -> Any:
+    shape = tuple(1 if size is None else size for size in spec.shape[1:])
+    return np.zeros(shape, dtype=np.dtype(spec.dtype))
+
+
+def sample(schema: dict[str, Any], defs: dict[str, Any] | None = None) -> Any:
+    """A small value that fits a JSON Schema: defaults and enums where given, empty or zero elsewhere."""
+    defs = schema.get("$defs", {}) if defs is None else defs
+    if "$ref" in schema:
+        return sample(defs[schema["$ref"].rsplit("/", 1)[1]], defs)
+    for given in ("default", "const"):
+        if given in schema:
+            return schema[given]
+    if schema.get("enum"):
+        return schema["enum"][0]
+    if schema.get("anyOf"):
+        return sample(schema["anyOf"][0], defs)
+    if schema.get("type") == "object":
+        required = schema.get("required", [])
+        return {name: sample(part, defs) for name, part in schema.get("properties", {}).items() if name in required}
+    if schema.get("type") == "array":
+        return [sample(schema.get("items", {}), defs)] * int(schema.get("minItems", 0))
+    return {"string": "", "integer": 0, "number": 0.0, "boolean": False}.get(str(schema.get("type")))

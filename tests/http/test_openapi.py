@@ -1,0 +1,221 @@
+"""The OpenAPI document: valid, complete, and with every model's schema moved without losing a reference."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+import pytest
+
+from timebound.http.openapi import openapi
+
+REFUSALS = {"400", "413", "415", "422", "429", "500", "503", "504"}
+
+
+@dataclass(frozen=True)
+class Info:
+    name: str = "digits"
+    version: str = "1"
+    paths: Sequence[str] = ("/predictions/digits",)
+    deadline_s: float = 1.0
+    key: str | None = None
+    body: Literal["json", "raw"] = "json"
+    request_schema: Mapping[str, Any] | None = None
+    example: Any = None
+    members: int = 1
+
+
+class Box(msgspec.Struct, tag="box"):
+    width: float
+
+
+class Chain(msgspec.Struct, tag="chain"):
+    next: Chain | None = None
+
+
+class Drawing(msgspec.Struct):
+    id: str
+    image: bytes
+    shape: Box | Chain
+    retry: int = 0
+
+
+DRAWING = msgspec.json.schema(Drawing)
+
+
+def references(node: Any) -> Iterator[str]:
+    if isinstance(node, dict):
+        if isinstance(node.get("$ref"), str):
+            yield node["$ref"]
+        if isinstance(node.get("discriminator"), dict):
+            yield from node["discriminator"].get("mapping", {}).values()
+        for part in node.values():
+            yield from references(part)
+    elif isinstance(node, list):
+        for part in node:
+            yield from references(part)
+
+
+def resolve(document: Any, pointer: str) -> Any:
+    node = document
+    for step in pointer.removeprefix("#/").split("/"):
+        node = node[step]
+    return node
+
+
+def body_schema(document: dict[str, Any], path: str) -> Any:
+    schema = document["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    return resolve(document, schema["$ref"])
+
+
+MANY = (
+    Info(
+        name="sketch",
+        paths=("/inference", "/predictions/sketch"),
+        key="id",
+        request_schema=DRAWING,
+        members=3,
+    ),
+    Info(name="sketch", version="2", paths=("/predictions/sketch/2",), request_schema=DRAWING),
+    Info(name="photo größe/x", paths=("/predictions/photo",), body="raw"),
+    Info(name="anything", paths=("/predictions/anything",), example={"text": "hello"}),
+)
+
+
+@pytest.mark.parametrize("models", [(), MANY[:1], MANY], ids=["none", "one", "many"])
+def test_document_is_valid_openapi_3_1(models: Sequence[Info]) -> None:
+    validator = pytest.importorskip("openapi_spec_validator")
+    document = openapi(models, "0.1.0")
+    assert document["openapi"].startswith("3.1.")
+    validator.validate(document, cls=validator.OpenAPIV31SpecValidator)
+
+
+def test_every_reference_leads_somewhere() -> None:
+    document = openapi(MANY, "0.1.0")
+    found = set(references(document))
+    assert len(found) > 20
+    for pointer in found:
+        assert pointer.startswith("#/components/")
+        resolve(document, pointer)
+
+
+def test_every_path_of_a_model_takes_a_post_with_all_refusals() -> None:
+    document = openapi(MANY, "0.1.0")
+    for path in ("/inference", "/predictions/sketch", "/predictions/photo"):
+        operation = document["paths"][path]["post"]
+        assert set(operation["responses"]) == REFUSALS | {"200"}
+        for status in REFUSALS:
+            response = resolve(document, operation["responses"][status]["$ref"])
+            assert list(response["content"]) == ["application/problem+json"]
+
+
+def test_answers_document_their_headers() -> None:
+    document = openapi(MANY[:1], "0.1.0")
+    headers = document["paths"]["/inference"]["post"]["responses"]["200"]["headers"]
+    expected = {
+        "Timebound-Quality",
+        "Timebound-Members",
+        "Timebound-Source",
+        "Timebound-Batch",
+        "Server-Timing",
+    }
+    assert expected <= set(headers)
+
+
+def test_requests_document_their_headers() -> None:
+    document = openapi(MANY[:1], "0.1.0")
+    parameters = document["paths"]["/inference"]["post"]["parameters"]
+    names = {resolve(document, parameter["$ref"])["name"] for parameter in parameters}
+    assert names == {"Timebound-Timeout-Ms", "Idempotency-Key", "X-Request-Id"}
+
+
+def test_the_servers_own_paths_are_there_without_any_model() -> None:
+    document = openapi([], "0.1.0")
+    assert set(document["paths"]) == {"/v1/models", "/livez", "/readyz", "/metrics"}
+    assert document["info"]["version"] == "0.1.0"
+
+
+def test_models_with_the_same_definition_names_keep_their_own_schemas() -> None:
+    def schema_with(field: str) -> dict[str, Any]:
+        request = {"type": "object", "properties": {field: {"type": "string"}}}
+        return {"$ref": "#/$defs/Request", "$defs": {"Request": request}}
+
+    models = [
+        Info(name="a b", paths=("/one",), request_schema=schema_with("one")),
+        Info(name="a_b", paths=("/two",), request_schema=schema_with("two")),
+    ]
+    document = openapi(models, "0.1.0")
+    assert list(body_schema(document, "/one")["properties"]) == ["one"]
+    assert list(body_schema(document, "/two")["properties"]) == ["two"]
+
+
+def test_a_definition_cannot_take_the_place_of_the_servers_own() -> None:
+    schema = {"$ref": "#/$defs/Problem", "$defs": {"Problem": {"type": "integer"}}}
+    document = openapi([Info(request_schema=schema)], "0.1.0")
+    assert document["components"]["schemas"]["Problem"]["type"] == "object"
+    assert body_schema(document, "/predictions/digits") == {"type": "integer"}
+
+
+def test_tagged_unions_keep_their_mapping() -> None:
+    document = openapi([Info(request_schema=DRAWING)], "0.1.0")
+    shape = body_schema(document, "/predictions/digits")["properties"]["shape"]
+    box = resolve(document, shape["discriminator"]["mapping"]["box"])
+    assert "width" in box["properties"]
+    assert shape["anyOf"][0]["$ref"] == shape["discriminator"]["mapping"]["box"]
+
+
+def test_a_schema_may_refer_to_its_own_root_and_into_definitions() -> None:
+    schema = {
+        "type": "object",
+        "properties": {"child": {"$ref": "#"}, "size": {"$ref": "#/$defs/a~1b/properties/n"}},
+        "$defs": {"a/b": {"properties": {"n": {"type": "integer"}}}},
+    }
+    document = openapi([Info(request_schema=schema)], "0.1.0")
+    root = body_schema(document, "/predictions/digits")
+    assert resolve(document, root["properties"]["child"]["$ref"]) is root
+    assert resolve(document, root["properties"]["size"]["$ref"]) == {"type": "integer"}
+
+
+def test_data_that_looks_like_a_reference_is_left_alone() -> None:
+    data = {"$ref": "#/$defs/Gone"}
+    properties = {"default": {"$ref": "#/$defs/Here"}, "free": {"default": data, "enum": [data]}}
+    schema = {"type": "object", "properties": properties, "$defs": {"Here": {"type": "string"}}}
+    document = openapi([Info(request_schema=schema)], "0.1.0")
+    moved = body_schema(document, "/predictions/digits")["properties"]
+    assert moved["free"] == {"default": data, "enum": [data]}
+    assert resolve(document, moved["default"]["$ref"]) == {"type": "string"}
+
+
+def test_the_models_own_schema_is_not_changed() -> None:
+    before = copy.deepcopy(DRAWING)
+    document = openapi([Info(request_schema=DRAWING)], "0.1.0")
+    body_schema(document, "/predictions/digits")["properties"].clear()
+    assert before == DRAWING
+
+
+def test_raw_models_take_bytes_and_no_example() -> None:
+    document = openapi([Info(body="raw", example=b"\x00")], "0.1.0")
+    content = document["paths"]["/predictions/digits"]["post"]["requestBody"]["content"]
+    assert list(content) == ["application/octet-stream"]
+    json.dumps(document)
+
+
+def test_the_example_is_shown_as_it_is() -> None:
+    document = openapi([Info(example={"text": None})], "0.1.0")
+    content = document["paths"]["/predictions/digits"]["post"]["requestBody"]["content"]
+    assert content["application/json"]["example"] == {"text": None}
+
+
+def test_operation_ids_are_unique() -> None:
+    document = openapi(MANY, "0.1.0")
+    ids = [operation["operationId"] for item in document["paths"].values() for operation in item.values()]
+    assert len(ids) == len(set(ids))
+
+
+def test_a_path_claimed_twice_belongs_to_the_first_model() -> None:
+    document = openapi([Info(name="first"), Info(name="second")], "0.1.0")
+    assert document["paths"]["/predictions/digits"]["post"]["tags"] == ["first"]
