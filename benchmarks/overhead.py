@@ -14,6 +14,7 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -28,8 +29,8 @@ from benchmarks.load import (
     measure,
     measure_echo,
 )
-from benchmarks.processes import ForeignLoad, Server, StartError
-from benchmarks.report import ALONE, BARE, CEILING, Case, Findings, figures, table
+from benchmarks.processes import Server, StartError
+from benchmarks.report import ALONE, BARE, CEILING, QUIET_CORES, Case, Findings, figures, table
 from benchmarks.workload import MODELS_ENV, Sample, default_folder, load_samples
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -58,14 +59,16 @@ class Plan:
     # The concurrencies of each round, and the time for each one; wrk counts whole seconds only.
     echo_rounds: tuple[tuple[int, ...], ...]
     echo_s: int
+    # How many rounds may be added while other programs disturb.
+    extra_rounds: int
 
     def rounds(self, workload: str) -> int:
         """How many times each contestant has its turn."""
         return self.ensemble_rounds if workload == "ensemble" else len(self.echo_rounds)
 
 
-FULL = Plan(3, 2.0, 3.0, 5, {1: 2.0, 10: 2.0, 50: 4.0}, ((1, 10, 50, 64),) * 3, 2)
-QUICK = Plan(1, 0.5, 1.0, 3, {1: 0.6, 10: 0.5, 50: 1.1}, ((1, 10, 50, 64), (1, 64)), 1)
+FULL = Plan(3, 2.0, 3.0, 5, {1: 2.0, 10: 2.0, 50: 4.0}, ((1, 10, 50, 64),) * 3, 2, extra_rounds=5)
+QUICK = Plan(1, 0.5, 1.0, 3, {1: 0.6, 10: 0.5, 50: 1.1}, ((1, 10, 50, 64), (1, 64)), 1, extra_rounds=0)
 ECHO_BARE_S = 0.3
 
 
@@ -141,9 +144,11 @@ def compare(setup: Setup, plan: Plan, workload: str, contestants: Sequence[str],
                 running.enter_context(server)
                 if workload == "ensemble":
                     findings.first_answers_s.setdefault(name, []).append(server.first_answer_s)
-        for number in range(rounds):
+        for number in range(rounds + plan.extra_rounds):
+            if number >= rounds and findings.foreign_cores(workload) <= QUIET_CORES:
+                break
             for name in contestants if number % 2 == 0 else reversed(contestants):
-                say(f"{workload}: round {number + 1} of {rounds}, {name}")
+                say(f"{workload}: round {number + 1} of {max(rounds, number + 1)}, {name}")
                 if name in traffics:
                     measure_server(plan, number, name, traffics[name], findings)
                 elif loop is not None:
@@ -153,18 +158,18 @@ def compare(setup: Setup, plan: Plan, workload: str, contestants: Sequence[str],
 def measure_bare(plan: Plan, workload: str, loop: BareLoop, findings: Findings) -> None:
     """One round of the bare loop, both ways."""
     alone_s, ceiling_s = (plan.bare_s, plan.ceiling_s) if workload == "ensemble" else (ECHO_BARE_S, ECHO_BARE_S)
-    findings.add(Case(workload, BARE, ALONE), as_load(loop.alone(alone_s)))
-    findings.add(Case(workload, BARE, CEILING), as_load(loop.ceiling(ceiling_s)))
+    findings.take(Case(workload, BARE, ALONE), lambda: as_load(loop.alone(alone_s)))
+    findings.take(Case(workload, BARE, CEILING), lambda: as_load(loop.ceiling(ceiling_s)))
 
 
 def measure_server(plan: Plan, number: int, name: str, traffic: Traffic, findings: Findings) -> None:
     """One round of one server, at each concurrency."""
     if isinstance(traffic, EchoTraffic):
-        for concurrency in plan.echo_rounds[number]:
-            findings.add(Case("echo", name, concurrency), measure_echo(traffic, concurrency, plan.echo_s))
+        for concurrency in plan.echo_rounds[number % len(plan.echo_rounds)]:
+            findings.take(Case("echo", name, concurrency), partial(measure_echo, traffic, concurrency, plan.echo_s))
     else:
         for concurrency, seconds in plan.ensemble_s.items():
-            findings.add(Case("ensemble", name, concurrency), measure(traffic, concurrency, seconds))
+            findings.take(Case("ensemble", name, concurrency), partial(measure, traffic, concurrency, seconds))
 
 
 def as_load(pace: Pace) -> Load:
@@ -230,12 +235,10 @@ def run(options: argparse.Namespace) -> Findings:
     setup = Setup(options.models, load_samples(options.models), options.serve_args)
     plan = QUICK if options.quick else FULL
     findings = Findings()
-    foreign = ForeignLoad()
     if "ensemble" in options.workloads:
         weigh(setup, plan, [name for name in options.only if name != BARE], findings)
     for workload in options.workloads:
         compare(setup, plan, workload, options.only, findings)
-    findings.foreign_cores = foreign.cores()
     return findings
 
 

@@ -1,13 +1,17 @@
 """What an overhead run saw, as a table for a person and as flat figures for a program."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from statistics import median
 
 from benchmarks.load import Load
+from benchmarks.processes import ForeignLoad
 
 BARE = "bare"
 # The bare loop's two ways to run; a server is held against the first at concurrency 1, else the second.
 ALONE, CEILING = 1, 0
+# Cores used by other programs, above which a measurement counts as disturbed.
+QUIET_CORES = 0.15
 
 
 @dataclass(frozen=True)
@@ -19,36 +23,59 @@ class Case:
     concurrency: int
 
 
+@dataclass(frozen=True)
+class Turn:
+    """One measurement, and how many cores other programs used meanwhile."""
+
+    load: Load
+    foreign_cores: float
+
+
 @dataclass
 class Findings:
-    """All measurements of one run; each figure given out is the median over its rounds."""
+    """All measurements of one run.
 
-    loads: dict[Case, list[Load]] = field(default_factory=dict)
+    Each figure given out is the median over the quieter half of its turns: on a busy machine the other half tells
+    more about the neighbours. How quiet a turn was does not depend on its result, so this favours nobody.
+    """
+
+    turns: dict[Case, list[Turn]] = field(default_factory=dict)
     first_answers_s: dict[str, list[float]] = field(default_factory=dict)
     pss_mib: dict[str, list[float]] = field(default_factory=dict)
     process_counts: dict[str, int] = field(default_factory=dict)
-    foreign_cores: float = 0.0
 
-    def add(self, case: Case, load: Load) -> None:
-        """Keep one round's measurement."""
-        self.loads.setdefault(case, []).append(load)
+    def take(self, case: Case, measurement: Callable[[], Load]) -> None:
+        """Measure once more and keep what came of it."""
+        foreign = ForeignLoad()
+        load = measurement()
+        self.turns.setdefault(case, []).append(Turn(load, foreign.cores()))
+
+    def quieter_half(self, case: Case) -> list[Turn]:
+        """The turns that count, quietest first."""
+        turns = sorted(self.turns.get(case, []), key=lambda turn: turn.foreign_cores)
+        return turns[: (len(turns) + 1) // 2]
 
     def typical(self, case: Case) -> Load | None:
-        """The median of each figure over the rounds, and the sum of the errors."""
-        rounds = self.loads.get(case)
-        if not rounds:
+        """The median of each figure over the turns that count, and the sum of all errors."""
+        loads = [turn.load for turn in self.quieter_half(case)]
+        if not loads:
             return None
         return Load(
-            rps=median(load.rps for load in rounds),
-            p50_ms=median(load.p50_ms for load in rounds),
-            p99_ms=median(load.p99_ms for load in rounds),
-            errors=sum(load.errors for load in rounds),
-            client_cpu=median(load.client_cpu for load in rounds),
+            rps=median(load.rps for load in loads),
+            p50_ms=median(load.p50_ms for load in loads),
+            p99_ms=median(load.p99_ms for load in loads),
+            errors=sum(turn.load.errors for turn in self.turns[case]),
+            client_cpu=median(load.client_cpu for load in loads),
         )
+
+    def foreign_cores(self, workload: str | None = None) -> float:
+        """The worst disturbance of any turn that counts."""
+        cases = [case for case in self.turns if workload in (None, case.workload)]
+        return max((turn.foreign_cores for case in cases for turn in self.quieter_half(case)), default=0.0)
 
     def errors(self) -> int:
         """Wrong and missing answers of the whole run."""
-        return sum(load.errors for rounds in self.loads.values() for load in rounds)
+        return sum(turn.load.errors for turns in self.turns.values() for turn in turns)
 
     def ratio(self, case: Case) -> float | None:
         """Requests/s over those of the bare loop: batch 1 on one core for a lone client, else its ceiling."""
@@ -62,7 +89,7 @@ def table(findings: Findings) -> str:
     """Everything measured, one line per case."""
     lines = [f"{'':24}{'requests/s':>11}{'p50 ms':>9}{'p99 ms':>9}{'of bare':>9}{'errors':>8}{'client cpu':>12}"]
     previous = ""
-    for case in findings.loads:
+    for case in findings.turns:
         load, ratio = findings.typical(case), findings.ratio(case)
         assert load is not None
         if case.workload != previous:
@@ -79,7 +106,11 @@ def table(findings: Findings) -> str:
             f"{name}: {median(pss):.0f} MiB PSS in {findings.process_counts[name]} processes (ensemble), "
             f"first answer after {first:.2f} s"
         )
-    lines.append(f"other programs used {findings.foreign_cores:.2f} cores meanwhile")
+    foreign = findings.foreign_cores()
+    verdict = (
+        "quiet enough" if foreign <= QUIET_CORES else "too much to trust these figures; run again when it is quiet"
+    )
+    lines.append(f"other programs used up to {foreign:.2f} cores in the turns that count: {verdict}")
     return "\n".join(lines)
 
 
@@ -92,7 +123,7 @@ def _label(case: Case) -> str:
 def figures(findings: Findings) -> dict[str, float]:
     """The flat object for --json: Timebound's figures by plain name, the peer's with its name in front."""
     flat: dict[str, float] = {}
-    for case in findings.loads:
+    for case in findings.turns:
         load = findings.typical(case)
         assert load is not None
         prefix = f"{case.contestant}_{case.workload}_{_mode(case)}"
@@ -102,9 +133,8 @@ def figures(findings: Findings) -> dict[str, float]:
     if "echo_rps" in flat and "fastapi_echo_rps" in flat:
         flat["echo_over_fastapi"] = flat["echo_rps"] / flat["fastapi_echo_rps"]
         flat["echo_c1_fastapi_p50_ms"] = flat["fastapi_echo_c1_p50_ms"]
-    servers = [rounds for case, rounds in findings.loads.items() if case.contestant != BARE]
-    flat["client_cpu"] = max((load.client_cpu for rounds in servers for load in rounds), default=0.0)
-    flat["foreign_cpu"] = findings.foreign_cores
+    flat["client_cpu"] = max((turn.load.client_cpu for turns in findings.turns.values() for turn in turns), default=0.0)
+    flat["foreign_cpu"] = findings.foreign_cores()
     flat["errors"] = findings.errors()
     return {name: round(value, 4) for name, value in flat.items()}
 

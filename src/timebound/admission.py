@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
 
 from timebound.errors import Refusal
-from timebound.types import ModelInfo, Request, Result
+from timebound.types import Deliver, ModelInfo, Request
 
 
 class Gate:
     """Lets requests through to `submit`, or refuses them at once."""
 
-    def __init__(self, submit: Callable[[Request], asyncio.Future[Result]]) -> None:
+    def __init__(self, submit: Callable[[Request, Deliver], None]) -> None:
         self._submit = submit
         self._models: dict[str, ModelInfo] = {}
         self._is_draining = False
@@ -36,8 +35,8 @@ class Gate:
             return "draining"
         return None if self._models else "loading"
 
-    def admit(self, request: Request) -> asyncio.Future[Result]:
-        """The future of the request's one result; raises `Refusal`."""
+    def admit(self, request: Request, deliver: Deliver) -> None:
+        """Accept a request: `deliver` will be called once, with its result or error. Raises `Refusal`."""
         if self._is_draining:
             raise Refusal("the server is shutting down", code="draining", retry_after_s=1)
-        return self._submit(request)
+        self._submit(request, deliver)

@@ -83,7 +83,7 @@ class Server:
             metrics=self._metrics.render,
             version=__version__,
         )
-        self._listener = Listener(self._app, limits=_limits(config), keep_alive_s=config.keep_alive)
+        self._listener = Listener(self._app, hot=hot, limits=_limits(config), keep_alive_s=config.keep_alive)
         self.address = ""
 
     async def start(self) -> None:

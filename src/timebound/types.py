@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
+
+from timebound.errors import RequestError
 
 
 class Quality(StrEnum):
@@ -97,3 +100,7 @@ class Result(msgspec.Struct, frozen=True):
     batch_size: int = 1
     queue_s: float = 0.0
     timing: Timing = Timing()
+
+
+Deliver: TypeAlias = Callable[[Result | RequestError], None]
+"""Called exactly once for every accepted request."""

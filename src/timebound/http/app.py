@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -9,13 +10,15 @@ from typing import Any
 import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
 from starlette.responses import FileResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
+from starlette.types import Receive, Scope, Send
 
-from timebound.errors import RequestError
-from timebound.http.hot import HotPath, Receive, Send, not_ready, send_problem
+from timebound.errors import Refusal, RequestError
+from timebound.http.hot import HotPath, problem
 from timebound.http.hot import Route as HotRoute
 from timebound.http.openapi import openapi
 from timebound.http.problems import MEDIA, from_error, problem_body, retry_after, status_of
@@ -46,7 +49,7 @@ class App:
         version: str,
     ) -> None:
         self._hot = hot
-        self._routes: dict[str, HotRoute] = {}
+        self.hot_routes: dict[bytes, HotRoute] = {}
         self._models: dict[str, ModelInfo] = {}
         self._status = status
         self._why_not_ready = why_not_ready
@@ -59,16 +62,26 @@ class App:
         route = HotRoute(info)
         self._models[info.name] = info
         for path in info.paths:
-            self._routes[path] = route
+            self.hot_routes[path.encode()] = route
 
-    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
-        route = self._routes.get(scope["path"])
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        route = self.hot_routes.get(scope["path"].encode())
         if route is None:
             await self._cold(scope, receive, send)
         elif scope["method"] == "POST":
-            await self._hot.answer(route, scope, receive, send)
+            await self._answer(route, scope, receive, send)
         else:
-            await send_problem(send, RequestError("send a POST", code="method_not_allowed"))
+            await _respond(send, *problem(RequestError("send a POST", code="method_not_allowed")))
+
+    async def _answer(self, route: HotRoute, scope: Scope, receive: Receive, send: Send) -> None:
+        """The hot path for requests that come as ASGI: pipelined ones, and those of another ASGI server."""
+        try:
+            body = b"".join([part async for part in HttpRequest(scope, receive).stream()])
+        except ClientDisconnect:
+            return
+        done: asyncio.Future[tuple[int, bytes, bytes]] = asyncio.get_running_loop().create_future()
+        self._hot.start(route, scope["headers"], body, lambda *answer: done.set_result(answer))
+        await _respond(send, *await done)
 
     def _cold_app(self) -> Starlette:
         routes = [
@@ -107,7 +120,7 @@ class App:
     async def _no_model(self, request: HttpRequest) -> Response:
         reason = self._why_not_ready()
         if reason is not None:
-            return _problem(not_ready(reason))
+            return _problem(_not_ready(reason))
         names = ", ".join(sorted(self._models))
         name = request.path_params["model"]
         return _problem(RequestError(f"there is no model {name!r}; this server has: {names}", code="unknown_model"))
@@ -117,12 +130,23 @@ class App:
             return _problem(RequestError(f"{request.method} is not taken here", code="method_not_allowed"))
         reason = self._why_not_ready()
         if error.status_code == 404 and reason == "loading" and request.method == "POST":
-            return _problem(not_ready(reason))  # the model that will have this path may still be loading
+            return _problem(_not_ready(reason))  # the model that will have this path may still be loading
         if error.status_code == 404:
-            known = ", ".join(sorted(self._routes)) or "none yet"
+            known = ", ".join(sorted(path.decode() for path in self.hot_routes)) or "none yet"
             detail = f"nothing is at {request.url.path}; models answer at: {known}; see /docs"
             return _problem(RequestError(detail, code="not_found"))
         return Response(problem_body("internal", error.detail), error.status_code, media_type=MEDIA.decode())
+
+
+async def _respond(send: Send, status: int, head: bytes, body: bytes) -> None:
+    lines = [line.partition(b": ") for line in head.split(b"\r\n") if line]
+    headers = [(name, value) for name, _, value in lines]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _not_ready(reason: str) -> Refusal:
+    return Refusal(f"the server is not ready: {reason}", code="not_ready", retry_after_s=1)
 
 
 def _page(name: str) -> Callable[[HttpRequest], Any]:

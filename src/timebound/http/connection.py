@@ -7,11 +7,13 @@ and the two times (`reading_since`, `unread_since`) by which `sweep` finds slow 
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, cast
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
+from timebound.http.hot import HotPath, Route
 from timebound.http.problems import MEDIA, problem_body, status_of
 
 
@@ -36,11 +38,62 @@ class Limits:
         self.write_timeout = write_timeout
 
 
+class HotCycle:
+    """A request on the fast path, in the place of uvicorn's own cycle: the same attributes, no ASGI, no task.
+
+    uvicorn sets `message_event` when the body is whole and when the client leaves; here that event is the
+    cycle itself, so `set` is where the request starts.
+    """
+
+    __slots__ = (
+        "_connection",
+        "_route",
+        "body",
+        "disconnected",
+        "is_started",
+        "keep_alive",
+        "more_body",
+        "response_complete",
+    )
+
+    def __init__(self, connection: Connection, route: Route, *, keep_alive: bool) -> None:
+        self._connection = connection
+        self._route = route
+        self.keep_alive = keep_alive
+        self.body: list[bytes] = []
+        self.more_body = True
+        self.disconnected = False
+        self.is_started = False
+        self.response_complete = False
+
+    response_started = False  # status, headers and body are written at once
+
+    @property
+    def message_event(self) -> HotCycle:
+        return self
+
+    def set(self) -> None:
+        if not self.more_body and not self.is_started and not self.disconnected:
+            self.is_started = True
+            body = self.body[0] if len(self.body) == 1 else b"".join(self.body)
+            self.body = []
+            self._connection.hot.start(self._route, self._connection.headers, body, self.respond)
+
+    def respond(self, status: int, head: bytes, body: bytes) -> None:
+        if not self.disconnected:
+            self.response_complete = True
+            self._connection.respond(status, head, body, keep_alive=self.keep_alive)
+
+
 class Connection(HttpToolsProtocol):
     """HTTP/1.1 with limits. A refused request is answered, and the rest of what it sends is thrown away."""
 
-    def __init__(self, *arguments: Any, limits: Limits, **options: Any) -> None:
+    def __init__(
+        self, *arguments: Any, limits: Limits, hot: HotPath, hot_routes: Mapping[bytes, Route], **options: Any
+    ) -> None:
         super().__init__(*arguments, **options)
+        self.hot = hot
+        self._hot_routes = hot_routes
         self._limits = limits
         self._header_bytes = 0
         self._body_bytes = 0
@@ -86,8 +139,32 @@ class Connection(HttpToolsProtocol):
             self._refuse_headers()
         elif length is not None and length > self._limits.max_body:
             self._refuse_body()
-        else:
+        elif not self._take_fast_path():
             super().on_headers_complete()
+
+    def _take_fast_path(self) -> bool:
+        """Whether this request goes straight to the hot path: a POST to a model, nothing pipelined before it."""
+        route = self._hot_routes.get(self.url)
+        if route is None or self.parser.get_method() != b"POST" or self.parser.should_upgrade():
+            return False
+        if self.cycle is not None and not self.cycle.response_complete:
+            return False
+        keep_alive = self.parser.should_keep_alive() and self.parser.get_http_version() != "1.0"
+        self.cycle = cast(RequestResponseCycle, HotCycle(self, route, keep_alive=keep_alive))
+        if self.expect_100_continue:
+            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        return True
+
+    def respond(self, status: int, head: bytes, body: bytes, *, keep_alive: bool) -> None:
+        """Write a whole answer of the hot path at once: one system call instead of uvicorn's two."""
+        if self.transport.is_closing():
+            return
+        date = b"".join(b"%b: %b\r\n" % header for header in self.server_state.default_headers)
+        close = b"" if keep_alive else b"connection: close\r\n"
+        self.transport.write(b"".join((STATUS_LINE[status], date, head, close, b"\r\n", body)))
+        if not keep_alive:
+            self.transport.close()
+        self.on_response_complete()
 
     def on_body(self, body: bytes) -> None:
         if self._is_refused:
@@ -95,6 +172,8 @@ class Connection(HttpToolsProtocol):
         self._body_bytes += len(body)
         if self._body_bytes > self._limits.max_body:
             self._refuse_body()
+        elif isinstance(self.cycle, HotCycle):
+            self.cycle.body.append(body)  # bounded by max_body, so reading need not pause
         else:
             super().on_body(body)
 

@@ -12,7 +12,9 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from timebound.errors import SetupError
+from timebound.http.app import App
 from timebound.http.connection import Connection, Limits
+from timebound.http.hot import HotPath
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -41,7 +43,9 @@ def _why(host: str, port: int, error: OSError) -> str:
 class Listener:
     """Accepts connections and runs `app` on their requests."""
 
-    def __init__(self, app: Any, *, limits: Limits, keep_alive_s: float) -> None:
+    def __init__(self, app: App, *, hot: HotPath, limits: Limits, keep_alive_s: float) -> None:
+        self._app = app
+        self._hot = hot
         self._limits = limits
         self._config = uvicorn.Config(
             app,
@@ -90,7 +94,9 @@ class Listener:
         return len(self._state.connections)
 
     def _connection(self) -> Connection:
-        return Connection(self._config, self._state, {}, limits=self._limits)
+        return Connection(
+            self._config, self._state, {}, limits=self._limits, hot=self._hot, hot_routes=self._app.hot_routes
+        )
 
     async def _tick_every_second(self) -> None:
         while True:

@@ -13,11 +13,11 @@ from itertools import count
 import msgspec
 
 from timebound.clock import Clock
-from timebound.errors import DeadlineMissed, WorkerDied
+from timebound.errors import DeadlineMissed, RequestError, WorkerDied
 from timebound.events import BatchFinished, BatchLost, BatchStarted, Events
 from timebound.scheduler.policy import Scheduler
 from timebound.scheduler.ticket import Batch, ModelSpec, Ticket
-from timebound.types import ModelInfo, Outcome, Request, Result, Timing
+from timebound.types import Deliver, ModelInfo, Outcome, Request, Result, Timing
 
 Slot = Hashable
 Send = Callable[[Slot, Batch], None]
@@ -27,7 +27,7 @@ class Waiting(msgspec.Struct, eq=False):
     """What the dispatcher keeps with a ticket: the request, who waits for it, and its guard."""
 
     request: Request
-    future: asyncio.Future[Result]
+    deliver: Deliver
     guard: asyncio.TimerHandle
 
 
@@ -77,19 +77,17 @@ class Dispatcher:
             )
         )
 
-    def submit(self, request: Request) -> asyncio.Future[Result]:
-        """Accept a request; the future gets its one result or error. Raises `Refusal` at once if there is no room."""
+    def submit(self, request: Request, deliver: Deliver) -> None:
+        """Accept a request: `deliver` gets its one result or error. Raises `Refusal` at once if there is no room."""
         now = self._clock.now()
         ticket = Ticket(seq=next(self._seq), model=request.model, deadline=request.deadline, arrived=now)
         self._scheduler.offer(ticket, now)
-        future: asyncio.Future[Result] = self._loop.create_future()
         guard = self._loop.call_later(request.deadline - self._margin_s - now, self._guard, ticket)
-        ticket.payload = Waiting(request, future, guard)
+        ticket.payload = Waiting(request, deliver, guard)
         self._pending += 1
         if self._free and not self._poll_is_due:
             self._poll_is_due = True
             self._loop.call_soon(self._poll)
-        return future
 
     def slot_up(self, slot: Slot) -> None:
         """A slot can take batches."""
@@ -104,7 +102,7 @@ class Dispatcher:
             return
         self._events.emit(BatchLost(batch.model, len(batch.tickets)))
         for ticket in self._scheduler.batch_lost(batch, self._clock.now()):
-            self._fail(ticket, WorkerDied("the worker died while computing this request"))
+            self._deliver(ticket, WorkerDied("the worker died while computing this request"))
         self._poll()
 
     def batch_back(
@@ -151,28 +149,18 @@ class Dispatcher:
             self._send(slot, batch)
             self._events.emit(BatchStarted(batch.model, len(batch.tickets), batch.reason, self._scheduler.queued()))
 
-    def _deliver(self, ticket: Ticket, result: Result) -> None:
-        waiting = self._settle(ticket)
-        if waiting is not None and not waiting.future.done():
-            waiting.future.set_result(result)
-
-    def _fail(self, ticket: Ticket, error: Exception) -> None:
-        waiting = self._settle(ticket)
-        if waiting is not None and not waiting.future.done():
-            waiting.future.set_exception(error)
-
-    def _settle(self, ticket: Ticket) -> Waiting | None:
-        """Take a ticket out of the world, once; None if somebody was faster."""
+    def _deliver(self, ticket: Ticket, result: Result | RequestError) -> None:
+        """Answer a ticket and take it out of the world; nothing happens if somebody was faster."""
         waiting: Waiting | None = ticket.payload
         if waiting is None:
-            return None
+            return
         ticket.payload = None  # answered tickets may stay in the queue a while; their bodies must not
         self._scheduler.withdraw(ticket)
         waiting.guard.cancel()
         self._pending -= 1
         if self._pending == 0 and self._idle is not None and not self._idle.done():
             self._idle.set_result(None)
-        return waiting
+        waiting.deliver(result)
 
     def _guard(self, ticket: Ticket) -> None:
         waiting: Waiting | None = ticket.payload
@@ -183,7 +171,7 @@ class Dispatcher:
             waiting.guard = self._loop.call_later(early, self._guard, ticket)
             return
         where = "in the queue" if ticket.is_queued else "while it was computed"
-        self._fail(ticket, DeadlineMissed(f"the deadline came {where}"))
+        self._deliver(ticket, DeadlineMissed(f"the deadline came {where}"))
 
 
 def bodies(batch: Batch) -> list[bytes]:
