@@ -42,7 +42,7 @@ def decode(
                 )
             if size is not None:
                 picture.draft(mode, size)
-            converted = picture.convert(mode)
+            converted = _on_white(picture).convert(mode)
     except BadInput:
         raise
     except Image.DecompressionBombError:
@@ -55,6 +55,15 @@ def decode(
     if size is not None and converted.size != size:
         converted = converted.resize(size, Image.Resampling.BILINEAR)
     return np.asarray(converted)
+
+
+def _on_white(picture: Image.Image) -> Image.Image:
+    """A drawing with transparent paper reads as it looks: on white."""
+    if picture.mode not in ("RGBA", "LA", "PA") and "transparency" not in picture.info:
+        return picture
+    drawn = picture.convert("RGBA")
+    paper = Image.new("RGBA", drawn.size, "white")
+    return Image.alpha_composite(paper, drawn)
 
 
 def _from_base64(text: str, field: str | None) -> bytes:

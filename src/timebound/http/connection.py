@@ -8,6 +8,7 @@ and the two times (`reading_since`, `unread_since`) by which `sweep` finds slow 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, cast
 
 import httptools
@@ -17,25 +18,15 @@ from timebound.http.hot import HotPath, Route
 from timebound.http.problems import MEDIA, problem_body, status_of
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """What one connection may do; the same for all connections of a listener."""
 
-    __slots__ = ("max_body", "max_connections", "max_header", "read_timeout", "write_timeout")
-
-    def __init__(
-        self,
-        *,
-        max_body: int,
-        max_header: int,
-        max_connections: int,
-        read_timeout: float,
-        write_timeout: float,
-    ) -> None:
-        self.max_body = max_body
-        self.max_header = max_header
-        self.max_connections = max_connections
-        self.read_timeout = read_timeout
-        self.write_timeout = write_timeout
+    max_body: int
+    max_header: int
+    max_connections: int
+    read_timeout: float
+    write_timeout: float
 
 
 class HotCycle:
@@ -172,8 +163,8 @@ class Connection(HttpToolsProtocol):
         self._body_bytes += len(body)
         if self._body_bytes > self._limits.max_body:
             self._refuse_body()
-        elif isinstance(self.cycle, HotCycle):
-            self.cycle.body.append(body)  # bounded by max_body, so reading need not pause
+        elif isinstance(cycle := cast(object, self.cycle), HotCycle):
+            cycle.body.append(body)  # bounded by max_body, so reading need not pause
         else:
             super().on_body(body)
 

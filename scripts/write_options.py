@@ -1,0 +1,38 @@
+"""Writes docs/options.md from the options declared in timebound.config."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from timebound.config import PREFIX, default_of, options
+
+PAGE = Path(__file__).parents[1] / "docs" / "options.md"
+
+_HEAD = """\
+# Options
+
+Made by `scripts/write_options.py` from `src/timebound/config.py`; do not edit.
+
+Each option is a flag (`--max-body 5MB`), an environment variable (`TIMEBOUND_MAX_BODY=5MB`, also in `.env`) and a
+line of `timebound.toml` (`max_body = "5MB"`) in the working directory. A flag beats the environment beats `.env`
+beats the file. `timebound serve app.py --print-config` shows each value and where it came from. Lengths of time are
+seconds or carry a unit (`250ms`, `2s`, `1min`), sizes are bytes or carry one (`10MB`, `512KiB`).
+
+| flag | environment | default | meaning |
+|---|---|---|---|
+"""
+
+
+def page() -> str:
+    """The page's text."""
+    rows = []
+    for option in options():
+        default = default_of(option)
+        shown = "chosen at start" if default is None else f"`{str(default).lower() if isinstance(default, bool) else default}`"
+        flag = "--" + option.name.replace("_", "-")
+        rows.append(f"| `{flag}` | `{PREFIX}{option.name.upper()}` | {shown} | {option.metadata['help']} |\n")
+    return _HEAD + "".join(rows)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
