@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from statistics import median
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from benchmarks.texts import TEXT_MODEL_FILE, encode, load_texts, pad, read
 from benchmarks.workload import (
     ECHO_VALUES,
     MODEL_FILES,
@@ -60,6 +62,26 @@ def ensemble_step(folder: Path) -> Step:
     return step
 
 
+def text_step(folder: Path) -> Step:
+    """Answer the next texts, padded to one batch; wrong answers raise."""
+    session = open_sessions([folder / TEXT_MODEL_FILE])[0]
+    samples = load_texts(folder)
+    position = 0
+
+    def step(batch: int) -> None:
+        nonlocal position
+        chosen = [samples[(position + offset) % len(samples)] for offset in range(batch)]
+        position += batch
+        feed = pad([encode(sample.text) for sample in chosen])
+        rows = session.run(None, feed)[0]
+        if [read(row, len(sample.text)) for row, sample in zip(rows, chosen, strict=True)] != [
+            s.answer for s in chosen
+        ]:
+            raise RuntimeError("the bare loop gave a wrong answer; delete the cache folder and build again")
+
+    return step
+
+
 def echo_step() -> Step:
     """Read a JSON body, sum it, write the answer."""
     body = json.dumps({"values": ECHO_VALUES}).encode()
@@ -87,10 +109,10 @@ def run_loop(step: Step, batch: int, seconds: float) -> Pace:
     )
 
 
-def _serve(orders: Connection, folder: Path | None) -> None:
+def _serve(orders: Connection, build: Callable[[], Step]) -> None:
     """A child's life: wait for (batch, seconds), run, send the pace; ends when the parent closes or dies."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
-    step = ensemble_step(folder) if folder else echo_step()
+    step = build()
     step(1)
     step(BEST_BATCH)
     orders.send("ready")
@@ -103,17 +125,17 @@ def _serve(orders: Connection, folder: Path | None) -> None:
 
 
 class BareLoop:
-    """One process per core, idle between measurements. `folder` for the ensemble, None for the echo."""
+    """One process per core, idle between measurements; each one builds its step itself."""
 
-    def __init__(self, folder: Path | None) -> None:
-        self._folder = folder
+    def __init__(self, build: Callable[[], Step]) -> None:
+        self._build = build
         self._children: list[tuple[Any, Connection]] = []
 
     def __enter__(self) -> "BareLoop":
         context = mp.get_context("spawn")
         for _ in range(CORES):
             here, there = context.Pipe()
-            child = context.Process(target=_serve, args=(there, self._folder), daemon=True)
+            child = context.Process(target=_serve, args=(there, self._build), daemon=True)
             child.start()
             there.close()
             self._children.append((child, here))
@@ -152,12 +174,12 @@ def main() -> None:
     parser.add_argument("--models", type=Path, default=default_folder(), help="default: %(default)s")
     parser.add_argument("--seconds", type=float, default=3.0, help="per figure; default: %(default)s")
     options = parser.parse_args()
-    with BareLoop(options.models) as loop:
+    with BareLoop(partial(ensemble_step, options.models)) as loop:
         alone = loop.alone(options.seconds)
         print(f"ensemble, one core, batch 1: {alone.rate:.1f}/s, p50 {alone.p50_ms:.2f} ms")
         for batch in (1, 2, 4, 8, 16):
             print(f"ensemble, {CORES} cores, batch {batch}: {loop.ceiling(options.seconds, batch).rate:.1f}/s")
-    with BareLoop(None) as loop:
+    with BareLoop(echo_step) as loop:
         print(f"echo, one core: {loop.alone(options.seconds).rate:.0f}/s")
 
 

@@ -10,12 +10,13 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, cycle
 from typing import cast
 
 import uvloop
 
-from benchmarks.workload import ECHO_SUM, ECHO_VALUES, Sample
+from benchmarks.texts import TextSample
+from benchmarks.workload import ECHO_SUM, ECHO_VALUES, FALLBACK_ANSWER, Sample
 
 HOST = "127.0.0.1"
 WARM_UP_S = 0.15
@@ -46,22 +47,53 @@ class Load:
     p99_ms: float
     errors: int
     client_cpu: float
+    # Of the tenth of the requests with the largest inputs.
+    long_p99_ms: float = 0.0
+    # Right answers of less than full quality; not in rps either.
+    degraded: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer as it came; the head is in lower case."""
+
+    status: int
+    head: bytes
+    body: bytes
+
+    def header(self, name: bytes) -> str:
+        """The value of a header, empty if it is not there."""
+        _, found, rest = self.head.partition(b"\r\n" + name + b":")
+        return rest.split(b"\r\n", 1)[0].strip().decode() if found else ""
+
+    @property
+    def quality(self) -> str:
+        """How much of the model is in it; a server that does not say so gives all."""
+        return self.header(b"timebound-quality") or "full"
+
+    @property
+    def members(self) -> int:
+        """How many members answered; 0 if the server does not say."""
+        return int(self.header(b"timebound-members").partition("/")[0] or 0)
 
 
 @dataclass(frozen=True)
 class Exchange:
-    """A request as bytes, and the test that its answer must pass."""
+    """A request as bytes, and the test that its answer must pass; the status is looked at before."""
 
     request: bytes
-    is_right: Callable[[bytes], bool]
+    is_right: Callable[[Reply], bool]
+    # How large the input is, where that varies.
+    size: int = 0
 
 
 class Traffic:
     """Gives the next exchange to send, for ever. Each request has its own uuid, so that none is a repeat."""
 
-    def __init__(self, path: str, port: int) -> None:
+    def __init__(self, path: str, port: int, headers: str = "") -> None:
         self.path = path
         self.port = port
+        self._more_headers = headers  # each ended by CRLF
 
     def next(self) -> Exchange:
         raise NotImplementedError
@@ -69,7 +101,7 @@ class Traffic:
     def _head(self, length: int) -> bytes:
         return (
             f"POST {self.path} HTTP/1.1\r\nHost: {HOST}:{self.port}\r\n"
-            f"Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {length}\r\n{self._more_headers}\r\n"
         ).encode()
 
 
@@ -86,13 +118,13 @@ class EchoTraffic(Traffic):
 
 
 class EnsembleTraffic(Traffic):
-    """The sample pictures in turn."""
+    """The sample pictures in turn. An answer of the first k members must be right for these k."""
 
     # One for all instances: a uuid seen in an earlier measurement would be a repeat as well.
     _numbers = count()
 
-    def __init__(self, port: int, samples: Sequence[Sample]) -> None:
-        super().__init__("/predictions/ensemble", port)
+    def __init__(self, port: int, samples: Sequence[Sample], headers: str = "") -> None:
+        super().__init__("/predictions/ensemble", port, headers)
         self._samples = samples
         self._tails = [f'","image":"{sample.image}"}}'.encode() for sample in samples]
         opening = b'{"uuid":"'
@@ -102,13 +134,38 @@ class EnsembleTraffic(Traffic):
         number = next(self._numbers)
         which = number % len(self._samples)
         uuid = f"{number:012x}"
-        expected = {"uuid": uuid, "answer": self._samples[which].answer}
         request = b"".join((self._heads[which], uuid.encode(), self._tails[which]))
-        return Exchange(request, lambda body: bool(json.loads(body) == expected))
+        return Exchange(request, lambda reply: _is_right(uuid, self._samples[which], reply))
 
 
-def _is_echo_sum(body: bytes) -> bool:
-    return bool(json.loads(body) == {"sum": ECHO_SUM})
+def _is_right(uuid: str, sample: Sample, reply: Reply) -> bool:
+    quality = reply.quality
+    if quality == "full":
+        answer = sample.answer
+    else:
+        answer = sample.answers[reply.members - 1] if quality == "partial" else FALLBACK_ANSWER
+    return bool(json.loads(reply.body) == {"uuid": uuid, "answer": answer})
+
+
+class TextTraffic(Traffic):
+    """The sample texts in turn."""
+
+    def __init__(self, port: int, samples: Sequence[TextSample]) -> None:
+        super().__init__("/predictions/text", port)
+        self._exchanges = cycle([self._exchange(sample) for sample in samples])
+
+    def next(self) -> Exchange:
+        return next(self._exchanges)
+
+    def _exchange(self, sample: TextSample) -> Exchange:
+        body = json.dumps({"text": sample.text}).encode()
+        answer = {"text": sample.answer}
+        request = self._head(len(body)) + body
+        return Exchange(request, lambda reply: bool(json.loads(reply.body) == answer), len(sample.text))
+
+
+def _is_echo_sum(reply: Reply) -> bool:
+    return bool(json.loads(reply.body) == {"sum": ECHO_SUM})
 
 
 def answers_right(traffic: Traffic) -> bool:
@@ -118,14 +175,14 @@ def answers_right(traffic: Traffic) -> bool:
         with socket.create_connection((HOST, traffic.port), timeout=PATIENCE_S) as connection:
             connection.sendall(exchange.request)
             received = b""
-            while (reply := _split(received)) is None:
+            while (reply := split(received)) is None:
                 chunk = connection.recv(65536)
                 if not chunk:
                     return False
                 received += chunk
     except OSError:
         return False
-    return reply.status == 200 and exchange.is_right(reply.body)
+    return reply.status == 200 and exchange.is_right(reply)
 
 
 def free_port() -> int:
@@ -135,20 +192,15 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-@dataclass(frozen=True)
-class _Reply:
-    status: int
-    body: bytes
-
-
-def _split(received: bytes) -> _Reply | None:
-    # None while the answer is incomplete. All servers here send Content-Length, so chunks are not read.
+def split(received: bytes) -> Reply | None:
+    """The answer, or None while it is incomplete. All servers here send Content-Length, so chunks are not read."""
     head, found, body = received.partition(b"\r\n\r\n")
     if not found:
         return None
-    _, named, rest = head.lower().partition(b"content-length:")
+    head = head.lower()
+    _, named, rest = head.partition(b"content-length:")
     length = int(rest.split(b"\r\n", 1)[0]) if named else 0
-    return _Reply(int(head[9:12]), body) if len(body) >= length else None
+    return Reply(int(head[9:12]), head, body) if len(body) >= length else None
 
 
 class _Window:
@@ -161,30 +213,48 @@ class _Window:
         self._opens = time.perf_counter() + WARM_UP_S
         self._closes = self._opens + seconds
         self._first = self._last = 0.0
-        self.latencies: list[float] = []
+        # Seconds, and the size of the input.
+        self.latencies: list[tuple[float, int]] = []
         self.errors = 0
+        self.degraded = 0
         self.is_over = False
 
-    def complete(self, sent: float, is_right: bool) -> None:
+    def complete(self, sent: float, is_right: bool, is_full: bool = True, size: int = 0) -> None:
         now = time.perf_counter()
         if now < self._opens or self.is_over:
             return
         if not is_right:
             self.errors += 1
+        elif not is_full:
+            self.degraded += 1
         elif not self._first:
             self._first = self._last = now
         else:
-            self.latencies.append(now - sent)
+            self.latencies.append((now - sent, size))
             self._last = now
         self.is_over = now >= self._closes
 
     def load(self, client_cpu: float) -> Load:
         elapsed = self._last - self._first
         if not self.latencies or not elapsed:
-            return Load(0.0, 0.0, 0.0, self.errors, client_cpu)
-        self.latencies.sort()
-        middle, late = (self.latencies[int(len(self.latencies) * share)] * 1000 for share in (0.5, 0.99))
-        return Load(len(self.latencies) / elapsed, middle, late, self.errors, client_cpu)
+            return Load(0.0, 0.0, 0.0, self.errors, client_cpu, degraded=self.degraded)
+        latencies = sorted(latency for latency, _ in self.latencies)
+        bound = sorted(size for _, size in self.latencies)[int(len(latencies) * 0.9)]
+        of_long = sorted(latency for latency, size in self.latencies if size >= bound)
+        return Load(
+            rps=len(latencies) / elapsed,
+            p50_ms=quantile(latencies, 0.5) * 1000,
+            p99_ms=quantile(latencies, 0.99) * 1000,
+            errors=self.errors,
+            client_cpu=client_cpu,
+            long_p99_ms=quantile(of_long, 0.99) * 1000,
+            degraded=self.degraded,
+        )
+
+
+def quantile(ordered: Sequence[float], share: float) -> float:
+    """The value below which that share of the sorted values lies; 0 if there are none."""
+    return ordered[min(int(len(ordered) * share), len(ordered) - 1)] if ordered else 0.0
 
 
 class _Connection(asyncio.Protocol):
@@ -204,11 +274,12 @@ class _Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._received += data
-        reply = _split(self._received)
+        reply = split(self._received)
         if reply is None or self._exchange is None:
             return
         self._received = b""
-        self._window.complete(self._sent, reply.status == 200 and self._exchange.is_right(reply.body))
+        is_right = reply.status == 200 and self._exchange.is_right(reply)
+        self._window.complete(self._sent, is_right, reply.quality == "full", self._exchange.size)
         self._exchange = None
         self._send()
 
@@ -256,7 +327,7 @@ def measure(traffic: Traffic, concurrency: int, seconds: float) -> Load:
 
 
 def measure_echo(traffic: EchoTraffic, concurrency: int, seconds: int) -> Load:
-    """The same for the echo, with wrk where it is installed: cheaper by far, but it reads statuses only."""
+    """The same for the echo, with wrk where it is installed: somewhat cheaper, but it reads statuses only."""
     if not shutil.which("wrk"):
         return measure(traffic, concurrency, seconds)
     before = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -6,11 +6,8 @@ Two kinds of work: `ensemble` (base64 PNG -> three networks -> class, about 10 m
 
 import argparse
 import json
-import shlex
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -18,7 +15,9 @@ from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from benchmarks.bare import CORES, BareLoop, Pace
+from benchmarks.bare import BareLoop, Pace, echo_step, ensemble_step
+from benchmarks.commandline import Failed, finish, names, options_parser, say
+from benchmarks.contestants import ROOT, fastapi, timebound
 from benchmarks.load import (
     EchoTraffic,
     EnsembleTraffic,
@@ -29,11 +28,10 @@ from benchmarks.load import (
     measure,
     measure_echo,
 )
-from benchmarks.processes import Server, StartError
+from benchmarks.processes import Server
 from benchmarks.report import ALONE, BARE, CEILING, QUIET_CORES, Case, Findings, figures, table
-from benchmarks.workload import MODELS_ENV, Sample, default_folder, load_samples
+from benchmarks.workload import MODELS_ENV, Sample, load_samples
 
-ROOT = Path(__file__).resolve().parents[1]
 CONTESTANTS = (BARE, "timebound", "fastapi")
 WORKLOADS = ("ensemble", "echo")
 
@@ -68,7 +66,7 @@ class Plan:
 
 
 FULL = Plan(3, 2.0, 3.0, 5, {1: 2.0, 10: 2.0, 50: 4.0}, ((1, 10, 50, 64),) * 3, 2, extra_rounds=5)
-QUICK = Plan(1, 0.5, 1.0, 3, {1: 0.6, 10: 0.5, 50: 1.1}, ((1, 10, 50, 64), (1, 64)), 1, extra_rounds=0)
+QUICK = Plan(1, 0.5, 1.0, 3, {1: 0.6, 10: 0.5, 50: 1.1}, ((1, 10, 50, 64), (1, 64, 64)), 1, extra_rounds=0)
 ECHO_BARE_S = 0.3
 
 
@@ -84,7 +82,7 @@ class Setup:
         """A server, not yet started, and the traffic for it."""
         port = free_port()
         traffic = EchoTraffic(port) if workload == "echo" else EnsembleTraffic(port, self._samples)
-        command = self._timebound(workload) if contestant == "timebound" else self._fastapi(workload)
+        command = timebound(workload, self._serve_args) if contestant == "timebound" else fastapi(workload)
         server = Server(
             contestant,
             [*command, "--port", str(port)],
@@ -92,25 +90,6 @@ class Setup:
             lambda: answers_right(traffic),
         )
         return server, traffic
-
-    def _timebound(self, workload: str) -> list[str]:
-        program = Path(sys.executable).parent / "timebound"
-        return [str(program), "serve", str(ROOT / f"benchmarks/apps/{workload}_app.py"), *self._serve_args]
-
-    def _fastapi(self, workload: str) -> list[str]:
-        factory = ["--factory", f"benchmarks.apps.fastapi_app:create_{workload}", "--app-dir", str(ROOT)]
-        engine = ["--workers", str(CORES), "--loop", "uvloop", "--http", "httptools"]
-        # No access log: the peer at its best.
-        return [
-            sys.executable,
-            "-m",
-            "uvicorn",
-            *factory,
-            *engine,
-            "--log-level",
-            "warning",
-            "--no-access-log",
-        ]
 
 
 def weigh(setup: Setup, plan: Plan, servers: Sequence[str], findings: Findings) -> None:
@@ -135,7 +114,8 @@ def compare(setup: Setup, plan: Plan, workload: str, contestants: Sequence[str],
     with ExitStack() as running:
         loop: BareLoop | None = None
         if BARE in contestants:
-            loop = running.enter_context(BareLoop(setup.models if workload == "ensemble" else None))
+            step = partial(ensemble_step, setup.models) if workload == "ensemble" else echo_step
+            loop = running.enter_context(BareLoop(step))
         traffics: dict[str, Traffic] = {}
         for name in contestants:
             if name != BARE:
@@ -177,26 +157,8 @@ def as_load(pace: Pace) -> Load:
     return Load(pace.rate, pace.p50_ms, pace.p99_ms, errors=0, client_cpu=0.0)
 
 
-def say(text: str) -> None:
-    """Progress, for a person who waits."""
-    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
-
-
-def names(allowed: Sequence[str], text: str) -> list[str]:
-    """Read a list like "bare,fastapi", kept in our order."""
-    chosen = text.split(",")
-    unknown = set(chosen) - set(allowed)
-    if unknown:
-        raise argparse.ArgumentTypeError(f"{', '.join(sorted(unknown))} is none of {', '.join(allowed)}")
-    return [name for name in allowed if name in chosen]
-
-
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--quick", action="store_true", help="under a minute on two cores; coarser figures")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures as a flat JSON object")
+    parser = options_parser(__doc__, EXAMPLES)
     parser.add_argument(
         "--only",
         type=lambda text: names(CONTESTANTS, text),
@@ -210,20 +172,6 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         default=list(WORKLOADS),
         metavar="NAMES",
         help=f"kinds of work, of {','.join(WORKLOADS)}; default: both",
-    )
-    parser.add_argument(
-        "--models",
-        type=Path,
-        default=default_folder(),
-        metavar="FOLDER",
-        help="built if missing; default: %(default)s",
-    )
-    parser.add_argument(
-        "--serve-args",
-        type=shlex.split,
-        default=[],
-        metavar="TEXT",
-        help="more arguments for `timebound serve`",
     )
     return parser.parse_args(arguments)
 
@@ -244,21 +192,10 @@ def run(options: argparse.Namespace) -> Findings:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(arguments)
-    # Unwind on SIGTERM as on Ctrl-C, so that servers are stopped.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
-        findings = run(options)
-    except StartError as failure:
-        print(f"overhead: {failure}", file=sys.stderr)
-        return 1
-    except subprocess.CalledProcessError as failure:
-        print(f"overhead: {shlex.join(failure.cmd)} ended with exit code {failure.returncode}", file=sys.stderr)
-        return 1
-    except TimeoutError:
-        print("overhead: a server stopped answering; the last progress line names it", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        return 130
+        findings = finish("overhead", lambda: run(options))
+    except Failed as failure:
+        return failure.code
     print(table(findings))
     if options.json:
         options.json.write_text(json.dumps(figures(findings), indent=2) + "\n")

@@ -73,6 +73,10 @@ class Server:
         """How many processes the server consists of."""
         return len(self._tree())
 
+    def complaints(self) -> list[str]:
+        """Lines the server printed that are no plain information."""
+        return [line for line in self._text().splitlines() if line.strip() and '"level":"info"' not in line]
+
     def stop(self) -> None:
         """Ask the server to leave, then end whatever is left of its tree."""
         if self._process is None:
@@ -104,9 +108,12 @@ class Server:
             time.sleep(POLL_S)
 
     def _said(self) -> str:
-        self._output.seek(0)
-        text = self._output.read().decode(errors="replace").strip()
-        return "\n".join(text.splitlines()[-15:]) or "It printed nothing."
+        return "\n".join(self._text().strip().splitlines()[-15:]) or "It printed nothing."
+
+    def _text(self) -> str:
+        # Without seeking: the server writes at the same file position.
+        file = self._output.fileno()
+        return os.pread(file, os.fstat(file).st_size, 0).decode(errors="replace")
 
 
 def process_tree(root: int) -> list[int]:

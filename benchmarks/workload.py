@@ -18,11 +18,13 @@ Array = NDArray[np.float32]
 # Where the servers under test find what models.py built.
 MODELS_ENV = "BENCH_MODELS"
 MODEL_FILES = ("narrow.onnx", "middle.onnx", "wide.onnx")
-SAMPLES_FILE = "samples.json"
+SAMPLES_FILE = "pictures.json"
 
 SIDE = 96
 ECHO_VALUES = [0.5, 1.25, -2.0, 3.75, 4.0, -5.5, 6.25, 7.0]
 ECHO_SUM = sum(ECHO_VALUES)
+# What an ensemble with a fallback answers without its networks.
+FALLBACK_ANSWER = -1
 
 _MEAN = np.array([0.485, 0.456, 0.406], dtype=np.float32) * 255
 _SCALE = 1 / (np.array([0.229, 0.224, 0.225], dtype=np.float32) * 255)
@@ -30,10 +32,15 @@ _SCALE = 1 / (np.array([0.229, 0.224, 0.225], dtype=np.float32) * 255)
 
 @dataclass(frozen=True)
 class Sample:
-    """One picture as it travels, and the class that the bare loop gives it."""
+    """One picture as it travels, and the class that the first, the first two and all networks give it."""
 
     image: str
-    answer: int
+    answers: list[int]
+
+    @property
+    def answer(self) -> int:
+        """What all networks together say."""
+        return self.answers[-1]
 
 
 def default_folder() -> Path:
@@ -42,10 +49,14 @@ def default_folder() -> Path:
     return Path(cache) / "timebound-bench"
 
 
+def models_folder() -> Path:
+    """The folder named by BENCH_MODELS."""
+    return Path(os.environ.get(MODELS_ENV) or default_folder())
+
+
 def model_paths() -> list[Path]:
-    """The ensemble's files, in the folder named by BENCH_MODELS."""
-    folder = Path(os.environ.get(MODELS_ENV) or default_folder())
-    return [folder / name for name in MODEL_FILES]
+    """The ensemble's files."""
+    return [models_folder() / name for name in MODEL_FILES]
 
 
 def load_samples(folder: Path) -> list[Sample]:

@@ -28,7 +28,11 @@ def page() -> str:
     rows = []
     for option in options():
         default = default_of(option)
-        shown = "chosen at start" if default is None else f"`{str(default).lower() if isinstance(default, bool) else default}`"
+        shown = (
+            "chosen at start"
+            if default is None
+            else f"`{str(default).lower() if isinstance(default, bool) else default}`"
+        )
         flag = "--" + option.name.replace("_", "-")
         rows.append(f"| `{flag}` | `{PREFIX}{option.name.upper()}` | {shown} | {option.metadata['help']} |\n")
     return _HEAD + "".join(rows)

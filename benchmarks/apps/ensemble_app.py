@@ -9,7 +9,7 @@ import timebound as tb
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from benchmarks.workload import decode, model_paths
 
-# The smallest PNG there is: one pixel.
+# A PNG of one pixel.
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR42mOIqpgGAAKYAWkn2FViAAAAAElFTkSuQmCC"
 
 

@@ -11,7 +11,7 @@ from timebound.types import Deliver, ModelInfo, Request
 class Gate:
     """Lets requests through to `submit`, or refuses them at once."""
 
-    def __init__(self, submit: Callable[[Request, Deliver], None]) -> None:
+    def __init__(self, submit: Callable[[Request, Deliver], Callable[[], None]]) -> None:
         self._submit = submit
         self._models: dict[str, ModelInfo] = {}
         self._is_draining = False
@@ -35,8 +35,11 @@ class Gate:
             return "draining"
         return None if self._models else "loading"
 
-    def admit(self, request: Request, deliver: Deliver) -> None:
-        """Accept a request: `deliver` will be called once, with its result or error. Raises `Refusal`."""
+    def admit(self, request: Request, deliver: Deliver) -> Callable[[], None]:
+        """Accept a request: `deliver` is called once, with its result or error. Raises `Refusal`.
+
+        Call what is returned if the client leaves before that.
+        """
         if self._is_draining:
             raise Refusal("the server is shutting down", code="draining", retry_after_s=1)
-        self._submit(request, deliver)
+        return self._submit(request, deliver)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -20,11 +21,17 @@ def read_json(decode: Callable[[Any], Any], body: bytes | memoryview) -> Any:
         raise RequestError(f"the body is not valid JSON: {error}", code="malformed_json") from None
 
 
+_PLACE = re.compile(r" - at `(?:key` in `)?\$([^`]*)`$")
+_MISSING = re.compile(r"Object missing required field `([^`]*)`")
+
+
 def _wrong_type(error: msgspec.ValidationError) -> RequestError:
-    # msgspec says: Expected `str`, got `int` - at `$.image`
-    text, _, path = str(error).partition(" - at `")
-    field = path.rstrip("`").removeprefix("$").removeprefix(".")
-    if "missing required field" in text:
-        missing = text.split("`")[1]
-        field = f"{field}.{missing}" if field else missing
+    # msgspec says: Expected `str`, got `int` - at `$.image`. The first part may quote what the client sent.
+    text = str(error)
+    place = _PLACE.search(text)
+    field = place[1].removeprefix(".") if place else ""
+    text = text[: place.start()] if place else text
+    missing = _MISSING.fullmatch(text)
+    if missing:
+        field = f"{field}.{missing[1]}" if field else missing[1]
     return RequestError(text.replace("`", "'"), code="bad_input", field=field or None)

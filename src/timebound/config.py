@@ -12,7 +12,7 @@ import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from timebound.errors import SetupError
 
@@ -22,78 +22,75 @@ LEVELS = ("debug", "info", "warning", "error")
 FORMATS = ("auto", "human", "json")
 
 _SIZES = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+_NUMBER_AND_UNIT = re.compile(r"\s*([0-9.]+(?:e-?[0-9]+)?)\s*([A-Za-z]*)\s*")
 _TRUTHS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 
 
-def whole(low: int, high: int) -> Callable[[Any], int]:
+class Form(NamedTuple):
+    """How a value is read, and what to say it must be if it cannot be."""
+
+    read: Callable[[Any], Any]
+    wanted: str
+
+
+def whole(low: int, high: int) -> Form:
     """A whole number between `low` and `high`."""
 
-    def parse(value: Any) -> int:
-        number = int(value) if not isinstance(value, bool | float) else None
-        if number is None or not low <= number <= high:
-            raise ValueError(f"a whole number from {low} to {high}")
+    def read(value: Any) -> int:
+        number = int(str(value))
+        if not low <= number <= high:
+            raise ValueError
         return number
 
-    return parse
+    return Form(read, f"a whole number from {low} to {high}")
 
 
-def seconds(low: float, high: float) -> Callable[[Any], float]:
+def seconds(low: float, high: float) -> Form:
     """A length of time in seconds, or with a unit: 1.5, "250ms", "2s", "1min"."""
 
-    def parse(value: Any) -> float:
-        match = re.fullmatch(r"\s*([0-9.]+)\s*(ms|s|min|)\s*", str(value))
-        length = float(match[1]) * {"ms": 0.001, "s": 1, "": 1, "min": 60}[match[2]] if match else -1.0
+    def read(value: Any) -> float:
+        number, unit = _NUMBER_AND_UNIT.fullmatch(str(value)).groups()  # type: ignore[union-attr]
+        length = float(number) * {"ms": 0.001, "s": 1, "": 1, "min": 60}[unit]
         if not low <= length <= high:
-            raise ValueError(f'seconds from {low:g} to {high:g} (or a text such as "250ms")')
+            raise ValueError
         return length
 
-    return parse
+    return Form(read, f'seconds from {low:g} to {high:g}, or a text such as "250ms"')
 
 
-def size(value: Any) -> int:
-    """A number of bytes, plain or with a unit: 1000, "10MB", "512 KiB"."""
-    match = re.fullmatch(r"\s*([0-9.]+)\s*([A-Za-z]*)\s*", str(value))
-    if not match or match[2].upper() not in _SIZES or float(match[1]) <= 0:
-        raise ValueError('a size above zero, such as 1000000, "10MB" or "512KiB"')
-    return int(float(match[1]) * _SIZES[match[2].upper()])
+def _read_size(value: Any) -> int:
+    number, unit = _NUMBER_AND_UNIT.fullmatch(str(value)).groups()  # type: ignore[union-attr]
+    count = int(float(number) * _SIZES[unit.upper()])
+    if count <= 0:
+        raise ValueError
+    return count
 
 
-def truth(value: Any) -> bool:
-    """Yes or no, in any of the usual spellings."""
-    if isinstance(value, bool):
-        return value
-    if str(value).lower() not in _TRUTHS:
-        raise ValueError("true or false")
-    return _TRUTHS[str(value).lower()]
-
-
-def one_of(*choices: str) -> Callable[[Any], str]:
-    """One of a few words."""
-
-    def parse(value: Any) -> str:
-        if str(value) not in choices:
-            raise ValueError(f"one of {', '.join(choices)}")
-        return str(value)
-
-    return parse
-
-
-def text(value: Any) -> str:
-    """Any text that is not empty."""
+def _read_text(value: Any) -> str:
     if not isinstance(value, str) or not value:
-        raise ValueError("a text")
+        raise ValueError
     return value
 
 
-def _option(default: Any, parse: Callable[[Any], Any], meaning: str) -> Any:
-    return field(default=default, metadata={"parse": parse, "help": meaning})
+SIZE = Form(_read_size, 'a size above zero, such as 1000000, "10MB" or "512KiB"')
+TRUTH = Form(lambda value: _TRUTHS[str(value).lower()], "true or false")
+TEXT = Form(_read_text, "a text")
+
+
+def one_of(*choices: str) -> Form:
+    """One of a few words."""
+    return Form(lambda value: choices[choices.index(str(value))], f"one of {', '.join(choices)}")
+
+
+def _option(default: Any, form: Form, meaning: str) -> Any:
+    return field(default=default, metadata={"form": form, "help": meaning})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
     """All options, with their defaults."""
 
-    host: str = _option("127.0.0.1", text, "address to listen on; 0.0.0.0 for all")
+    host: str = _option("127.0.0.1", TEXT, "address to listen on; 0.0.0.0 for all")
     port: int = _option(8000, whole(0, 65535), "port to listen on; 0 takes a free one")
     workers: int | None = _option(
         None, whole(1, 256), "worker processes; chosen from the machine and the backend if not given"
@@ -106,23 +103,28 @@ class Config:
     max_deadline: float = _option(60.0, seconds(0.001, 3600), "the longest time a request may ask for, in seconds")
     margin: float = _option(0.010, seconds(0, 10), "seconds kept free before each deadline for writing the answer")
     max_queue: int = _option(4096, whole(1, 10**6), "requests of one model that may wait; more are refused (429)")
-    max_body: int = _option(10_000_000, size, "largest request body in bytes; larger ones are refused (413)")
-    max_header: int = _option(32_768, size, "largest request line and headers in bytes, together (431)")
+    profiles: str = _option(
+        "~/.cache/timebound",
+        TEXT,
+        "folder that keeps the models' learned speed across restarts; 'none' keeps nothing",
+    )
+    max_body: int = _option(10_000_000, SIZE, "largest request body in bytes; larger ones are refused (413)")
+    max_header: int = _option(32_768, SIZE, "largest request line and headers in bytes, together (431)")
     max_connections: int = _option(4096, whole(1, 10**6), "open connections; more are turned away (503)")
     read_timeout: float = _option(10.0, seconds(0.1, 3600), "seconds a client may take to send one whole request")
     write_timeout: float = _option(10.0, seconds(0.1, 3600), "seconds a client may leave an answer unread")
     keep_alive: float = _option(75.0, seconds(0, 3600), "seconds an idle connection is kept open")
     grace: float = _option(30.0, seconds(0, 3600), "seconds accepted requests are given to finish at shutdown")
-    access_log: bool = _option(False, truth, "log one line per request")
+    access_log: bool = _option(False, TRUTH, "log one line per request")
     log_level: str = _option("info", one_of(*LEVELS), "least severe lines to log: " + ", ".join(LEVELS))
     log_format: str = _option("auto", one_of(*FORMATS), "auto (human on a terminal, else json), human or json")
-    debug: bool = _option(False, truth, "show tracebacks and log at level debug")
+    debug: bool = _option(False, TRUTH, "show tracebacks and log at level debug")
 
     sources: Mapping[str, str] = field(default_factory=dict, compare=False)
 
 
 def options() -> list[Field[Any]]:
-    """The options in order; `metadata` holds `parse` and `help`."""
+    """The options in order; `metadata` holds `form` and `help`."""
     return [f for f in fields(Config) if "help" in f.metadata]
 
 
@@ -163,11 +165,11 @@ def describe(config: Config) -> str:
 
 
 def _parsed(option: Field[Any], value: Any, source: str) -> Any:
+    form: Form = option.metadata["form"]
     try:
-        return option.metadata["parse"](value)
-    except (ValueError, TypeError) as error:
-        wanted = str(error) if "invalid literal" not in str(error) else "a whole number"
-        raise SetupError(f"{option.name} is {value!r} ({source}); it must be {wanted}") from None
+        return form.read(value)
+    except (ValueError, KeyError, AttributeError):
+        raise SetupError(f"{option.name} is {value!r} ({source}); it must be {form.wanted}") from None
 
 
 def _from_environment(environment: Mapping[str, str], source: str) -> dict[str, str]:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from timebound.types import Request, Result
+from timebound.types import Quality, Request, Result
 
 log = logging.getLogger("timebound.events")
 
@@ -44,12 +44,23 @@ class BatchStarted(msgspec.Struct, frozen=True):
 
 
 class BatchFinished(msgspec.Struct, frozen=True):
-    """A batch came back from its slot."""
+    """A batch is over; `reason` says why it ended after so many members."""
 
     model: str
     size: int
     seconds: float
     predicted_s: float
+    members: int
+    reason: str
+
+
+class Degraded(msgspec.Struct, frozen=True):
+    """So many requests got less than the full answer; `reason` says why."""
+
+    model: str
+    count: int
+    quality: Quality
+    reason: str
 
 
 class BatchLost(msgspec.Struct, frozen=True):

@@ -12,6 +12,7 @@ from timebound.errors import SetupError
 
 Struct = msgspec.Struct
 
+_TAKEN = ("/", "/docs", "/livez", "/metrics", "/openapi.json", "/readyz", "/v1/models")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -27,7 +28,7 @@ class Model:
     path: ClassVar[str | None] = None
     """A route of its own, besides /predictions/<name>."""
     deadline: ClassVar[float] = 1.0
-    """Seconds from arrival to answer, unless the request brings a smaller limit."""
+    """Seconds from arrival to answer, unless the request brings a limit of its own."""
     key: ClassVar[str | None] = None
     """The body field that names a request."""
     version: ClassVar[str] = "1"
@@ -39,6 +40,9 @@ class Model:
     """A body that the model answers: warms it up, fills the docs and the page."""
     Request: ClassVar[type | None] = None
     """A `timebound.Struct` for typed JSON bodies; without it `prepare` gets the raw body as bytes."""
+
+    size: Any = None
+    """The field whose length is a request's size ("text"), or `def size(self, request)`: for inputs that vary."""
 
     net: Any = None
 
@@ -69,6 +73,9 @@ def name_of(cls: type[Model]) -> str:
 def check_class(cls: type[Model]) -> None:
     """Raise `SetupError` for mistakes that can be seen without loading anything."""
     name, where = name_of(cls), f"class {cls.__name__}"
+    for option, value in (("name", name), ("key", cls.key)):
+        if value is not None and not isinstance(value, str):
+            raise SetupError(f"{where}: {option} is {value!r}; give a text")
     if not _NAME.fullmatch(name):
         raise SetupError(f"{where}: name {name!r} must be letters, digits, '.', '_' or '-', at most 64 of them")
     if cls.infer is Model.infer and cls.load is Model.load and cls.net is None:
@@ -79,21 +86,24 @@ def check_class(cls: type[Model]) -> None:
         raise SetupError(f"{where}: max_batch is {cls.max_batch!r}; give a whole number of at least 1")
     if cls.path is not None and (not isinstance(cls.path, str) or not cls.path.startswith("/")):
         raise SetupError(f"{where}: path is {cls.path!r}; it must start with '/'")
+    if cls.path in _TAKEN:
+        raise SetupError(f"{where}: path {cls.path!r} is one of the server's own; choose another")
     _check_request_type(cls, where)
 
 
 def _check_request_type(cls: type[Model], where: str) -> None:
     request = cls.Request
     if request is None:
-        if cls.key is not None:
-            raise SetupError(f"{where}: key = {cls.key!r} needs a typed body; add `class Request(tb.Struct)`")
+        for option, value in (("key", cls.key), ("size", cls.size)):
+            if isinstance(value, str):
+                raise SetupError(f"{where}: {option} = {value!r} needs a typed body; add `class Request(tb.Struct)`")
         return
     if not (isinstance(request, type) and issubclass(request, msgspec.Struct)):
         raise SetupError(f"{where}: Request must be a class derived from timebound.Struct, not {request!r}")
-    first = cls.key.split(".")[0] if cls.key else None
-    if first is not None and first not in request.__struct_encode_fields__:
-        fields = ", ".join(request.__struct_encode_fields__)
-        raise SetupError(f"{where}: key = {cls.key!r} is not a field of Request (it has: {fields})")
+    for option, value in (("key", cls.key), ("size", cls.size)):
+        if isinstance(value, str) and value.split(".")[0] not in request.__struct_encode_fields__:
+            fields = ", ".join(request.__struct_encode_fields__)
+            raise SetupError(f"{where}: {option} = {value!r} is not a field of Request (it has: {fields})")
 
 
 def request_schema(request: type | None) -> dict[str, Any] | None:
@@ -111,5 +121,8 @@ def example_body(example: Any) -> bytes:
     if isinstance(example, str):
         return example.encode()
     if isinstance(example, Mapping | msgspec.Struct | list):
-        return msgspec.json.encode(example)
+        try:
+            return msgspec.json.encode(example)
+        except TypeError as error:
+            raise SetupError(f"example is no JSON: {error}; use plain numbers, texts and lists") from None
     raise SetupError(f"example is a {type(example).__name__}; give a dict (typed body) or bytes (raw body)")

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +27,15 @@ from timebound.http.listener import Listener, bind
 from timebound.observe.access import AccessLog
 from timebound.observe.life import log_life
 from timebound.observe.metrics import Metrics
-from timebound.scheduler.dispatcher import Dispatcher, bodies
-from timebound.scheduler.policy import Scheduler
+from timebound.profile import ProfileFile
+from timebound.scheduler.dispatcher import Dispatcher
+from timebound.scheduler.scheduler import Scheduler
 from timebound.scheduler.ticket import Batch
 from timebound.target import check_target
-from timebound.types import ModelInfo
+from timebound.types import Deliver, ModelInfo, Request
 from timebound.workers import wire
-from timebound.workers.pool import Slot
 from timebound.workers.supervisor import Supervisor, WorkerPlan
+from timebound.workers.understudy import Understudy
 
 log = logging.getLogger("timebound.server")
 
@@ -48,15 +50,20 @@ class Server:
         self._started = self._clock.now()
         self.events = Events()
         loop = asyncio.get_running_loop()
+        understudy = Understudy(loop)
         self._dispatcher = Dispatcher(
-            Scheduler(max_queue=config.max_queue),
-            send=_send,
+            Scheduler(config.margin),
+            max_queue=config.max_queue,
+            slots=_Slots(),
+            helper=understudy,
             clock=self._clock,
             events=self.events,
             loop=loop,
             margin_s=config.margin,
         )
-        self._gate = Gate(self._dispatcher.submit)
+        self._profile = _profile_file(config, target)
+        self._profiles = self._profile.read() if self._profile else {}
+        self._gate = Gate(self._submit)
         self._supervisor = Supervisor(
             WorkerPlan(
                 target=target.resolve(),
@@ -68,6 +75,7 @@ class Server:
                 log_json=logs_json(config),
             ),
             dispatch=self._dispatcher,
+            understudy=understudy,
             on_models=self._models_ready,
             events=self.events,
             clock=self._clock,
@@ -93,6 +101,7 @@ class Server:
         self.address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
         if self._access is not None:
             self._access.start()
+        log.debug("listening", extra={"at": self.address})
         # Probes are answered while models load: live, not ready.
         await self._listener.open(sock)
         try:
@@ -110,10 +119,12 @@ class Server:
         try:
             await asyncio.wait_for(self._dispatcher.drained(), self._config.grace)
         except TimeoutError:
-            log.error("the grace time is over", extra={"unanswered": self._dispatcher.pending})
+            log.error("the grace time is over", extra={"unanswered": self._dispatcher.waiting})
         # Answers are written out before the processes that made them go.
         await self._listener.close(min(1.0, self._config.grace))
         await self._supervisor.stop()
+        if self._profile is not None:
+            self._profile.write({**self._profiles, **self._dispatcher.profile()})
         if self._access is not None:
             self._access.stop()
 
@@ -143,11 +154,14 @@ class Server:
             "pid": os.getpid(),
         }
 
+    def _submit(self, request: Request, deliver: Deliver) -> Callable[[], None]:
+        return partial(self._dispatcher.gone, self._dispatcher.submit(request, deliver))
+
     def _models_ready(self, models: list[ModelInfo]) -> None:
         for info in models:
             if self._config.deadline is not None:
                 info = msgspec.structs.replace(info, deadline_s=self._config.deadline)  # noqa: PLW2901
-            self._dispatcher.add_model(info)
+            self._dispatcher.add_model(info, self._profiles.get(info.name))
             self._gate.open_for(info)
             self._app.serve(info)
 
@@ -159,20 +173,31 @@ class Server:
 
     def _gauges(self) -> dict[str, tuple[str, Callable[[], float]]]:
         return {
-            "requests_pending": ("Requests accepted and not yet answered.", lambda: self._dispatcher.pending),
+            "requests_pending": ("Requests accepted and not yet answered.", lambda: self._dispatcher.waiting),
             "requests_queued": ("Requests waiting for a slot.", self._dispatcher.queued),
             "workers_up": ("Workers that take batches.", lambda: self._supervisor.workers_up),
             "slots_up": ("Batches that can run at once.", lambda: self._supervisor.slots_up),
+            "margin_seconds": ("Kept free before each deadline.", lambda: self._dispatcher.margin_s),
             "connections_open": ("Open client connections.", lambda: self._listener.connections),
         }
 
 
-def _send(slot: Any, batch: Batch) -> None:
-    """Hand a batch to a slot: the scheduler knows no sockets, the workers no tickets."""
-    assert isinstance(slot, Slot)
-    payloads = bodies(batch)
-    deadlines = [ticket.deadline for ticket in batch.tickets]
-    slot.send(wire.Batch(batch.id, batch.model, deadlines, [len(p) for p in payloads]), payloads)
+class _Slots:
+    """Between scheduler and workers: the one knows no sockets, the others know no tickets."""
+
+    def send(self, slot: Any, batch: Batch, bodies: list[bytes], ask_after_s: float) -> None:
+        deadlines = [ticket.deadline for ticket in batch.tickets]
+        lengths = [len(body) for body in bodies]
+        slot.send(wire.Batch(batch.id, batch.model, deadlines, lengths, ask_after_s), bodies)
+
+    def decide(self, slot: Any, batch: Batch, *, go: bool) -> None:
+        slot.decide(batch.id, go=go)
+
+
+def _profile_file(config: Config, target: Path) -> ProfileFile | None:
+    if config.profiles == "none":
+        return None
+    return ProfileFile(Path(config.profiles).expanduser(), target.resolve())
 
 
 def _limits(config: Config) -> Limits:

@@ -12,6 +12,7 @@ from timebound.backends.base import Place, opened_in
 from timebound.errors import SetupError
 from timebound.model import Model, check_class, name_of
 
+_OURS = str(Path(__file__).parent)
 _FILES = {".py": "Python file", ".onnx": "ONNX file"}
 
 
@@ -31,17 +32,37 @@ def check_target(target: Path) -> None:
 def load_models(target: Path, *, threads: int) -> list[Model]:
     """All models of `target`, loaded; names are unique and classes checked."""
     check_target(target)
-    if target.is_dir():
-        models = [m for file, name, version in _folder_files(target) for m in _load(file, name, version, threads)]
-    else:
-        models = _load(target, target.stem, "1", threads)
-    seen: set[str] = set()
-    for model in models:
-        name = name_of(type(model))
-        if name in seen:
-            raise SetupError(f"two models are called {name!r} in {target}; give one of them another `name`")
-        seen.add(name)
+    models = [
+        model
+        for file, name, version in _files(target)
+        for model in _load(file, name, version, threads=threads, is_folder=target.is_dir())
+    ]
+    names = [name_of(type(model)) for model in models]
+    paths = [type(model).path or f"/predictions/{name}" for model, name in zip(models, names, strict=True)]
+    for option, values in (("name", names), ("path", paths)):
+        twice = [value for value in values if values.count(value) > 1]
+        if twice:
+            raise SetupError(f"two models in {target} have the {option} {twice[0]!r}; give one of them another")
     return models
+
+
+def understudies(target: Path) -> list[Model]:
+    """The models of `target` that are Python classes, made but not loaded: for what needs no weights."""
+    check_target(target)
+    made: list[Model] = []
+    for file, name, version in _files(target):
+        if file.suffix == ".py":
+            classes = _model_classes(file)
+            if target.is_dir():
+                _name_by_folder(classes, name, version)
+            made += [cls() for cls in classes]
+    return made
+
+
+def _files(target: Path) -> Iterator[tuple[Path, str, str]]:
+    if target.is_dir():
+        return _folder_files(target)
+    return iter([(target, target.stem, "1")])
 
 
 def _folder_files(folder: Path) -> Iterator[tuple[Path, str, str]]:
@@ -50,16 +71,15 @@ def _folder_files(folder: Path) -> Iterator[tuple[Path, str, str]]:
         if entry.is_file() and entry.suffix == ".onnx":
             yield entry, entry.stem, "1"
         elif entry.is_dir():
-            versions = sorted((int(v.name) for v in entry.iterdir() if v.is_dir() and v.name.isdecimal()), reverse=True)
-            for version in versions[:1]:
-                place = entry / str(version)
+            versions = [v for v in entry.iterdir() if v.is_dir() and v.name.isdecimal()]
+            for place in sorted(versions, key=lambda folder: int(folder.name))[-1:]:
                 files = sorted([*place.glob("*.onnx"), *place.glob("app.py")])
                 if len(files) != 1:
                     raise SetupError(f"{place} must hold exactly one .onnx file or an app.py, and holds {len(files)}")
-                yield files[0], entry.name, str(version)
+                yield files[0], entry.name, str(int(place.name))
 
 
-def _load(file: Path, name: str, version: str, threads: int) -> list[Model]:
+def _load(file: Path, name: str, version: str, *, threads: int, is_folder: bool) -> list[Model]:
     place = Place(file.resolve().parent, threads)
     with opened_in(place):
         if file.suffix == ".onnx":
@@ -67,7 +87,18 @@ def _load(file: Path, name: str, version: str, threads: int) -> list[Model]:
             from timebound.backends.onnx_model import onnx_model
 
             return [onnx_model(file.resolve(), name=name, version=version)]
-        return [_load_class(cls) for cls in _model_classes(file)]
+        classes = _model_classes(file)
+        if is_folder:
+            _name_by_folder(classes, name, version)
+        return [_load_class(cls) for cls in classes]
+
+
+def _name_by_folder(classes: list[type[Model]], name: str, version: str) -> None:
+    """In a folder of models, the folders say version and name; a class may still bring a name of its own."""
+    for cls in classes:
+        cls.version = version
+        if not cls.name and len(classes) == 1:
+            cls.name = name
 
 
 def _load_class(cls: type[Model]) -> Model:
@@ -86,10 +117,24 @@ def _load_class(cls: type[Model]) -> Model:
     return model
 
 
+def _look_beside(folder: Path) -> None:
+    """Let an app import the files beside it, and not those beside another app that was loaded before."""
+    for other in [place for place in sys.path if place in _app_folders]:
+        sys.path.remove(other)
+    siblings = {file.stem for file in folder.glob("*.py")} | {file.parent.name for file in folder.glob("*/__init__.py")}
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if name.partition(".")[0] in siblings and file and any(file.startswith(other) for other in _app_folders):
+            del sys.modules[name]
+    _app_folders.add(str(folder))
+    sys.path.insert(0, str(folder))
+
+
+_app_folders: set[str] = set()
+
+
 def _model_classes(file: Path) -> list[type[Model]]:
-    folder = str(file.resolve().parent)
-    if folder not in sys.path:
-        sys.path.insert(0, folder)  # an app may import the files beside it
+    _look_beside(file.resolve().parent)
     # A name of its own, so that two apps called app.py in one folder of models do not meet in sys.modules.
     module_name = f"timebound_app_{abs(hash(str(file.resolve()))):x}"
     spec = importlib.util.spec_from_file_location(module_name, file)
@@ -105,21 +150,26 @@ def _model_classes(file: Path) -> list[type[Model]]:
         raise SetupError(f"importing {file} failed: {describe(error)}") from error
     found = [
         value
-        for value in vars(module).values()
+        for name, value in vars(module).items()
         if isinstance(value, type)
         and issubclass(value, Model)
         and value.__module__ == module_name
-        and not value.__name__.startswith("_")
+        and name == value.__name__  # an alias is no second model
+        and not name.startswith("_")
     ]
     if not found:
         raise SetupError(f"{file} defines no model; add a class derived from timebound.Model")
     return found
 
 
+def sentence(error: BaseException) -> str:
+    """What to tell the operator about an error while loading."""
+    return str(error) if isinstance(error, SetupError) else f"the worker failed: {describe(error)}"
+
+
 def describe(error: BaseException) -> str:
     """An exception in one line, with the user's own line of code it came from."""
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if "/timebound/" not in f.filename]
-    frames = [f for f in frames if "importlib" not in f.filename]
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith((_OURS, "<frozen"))]
     where = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text}{where}" if text else f"{type(error).__name__}{where}"

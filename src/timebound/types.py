@@ -49,6 +49,10 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     members: int = 1
     combine: str | None = None
     has_fallback: bool = False
+    size_field: str | None = None
+    """The body field whose length is the size of a request."""
+    has_size: bool = False
+    """Whether the class has a `size` of its own, to be asked of an understudy."""
     max_batch: int = 64
     is_parallel: bool = False
     """Whether slots may share one copy: the backend releases the interpreter lock and is thread-safe."""
@@ -71,6 +75,8 @@ class Request(msgspec.Struct, eq=False):
     arrived: float
     deadline: float
     key: str | None = None
+    size: float = 1.0
+    priority: int = 0
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -87,6 +93,20 @@ class Timing(msgspec.Struct, frozen=True):
     prepare_s: float = 0.0
     infer_s: float = 0.0
     finish_s: float = 0.0
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What a slot says of its batch: outcomes so far, and how long what took."""
+
+    outcomes: list[Outcome]
+    timing: Timing
+    members: int
+    of_members: int
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the batch is over; otherwise the slot waits for a decision."""
+        return self.members == self.of_members
 
 
 class Result(msgspec.Struct, frozen=True):

@@ -71,7 +71,8 @@ class App:
         elif scope["method"] == "POST":
             await self._answer(route, scope, receive, send)
         else:
-            await _respond(send, *problem(RequestError("send a POST", code="method_not_allowed")))
+            status, head, body = problem(RequestError("send a POST", code="method_not_allowed"))
+            await _respond(send, status, head + b"allow: POST\r\n", body)
 
     async def _answer(self, route: HotRoute, scope: Scope, receive: Receive, send: Send) -> None:
         """The hot path for requests that come as ASGI: pipelined ones, and those of another ASGI server."""
@@ -127,7 +128,9 @@ class App:
 
     async def _on_http_error(self, request: HttpRequest, error: HTTPException) -> Response:
         if error.status_code == 405:
-            return _problem(RequestError(f"{request.method} is not taken here", code="method_not_allowed"))
+            response = _problem(RequestError(f"{request.method} is not taken here", code="method_not_allowed"))
+            response.headers.update(error.headers or {})
+            return response
         reason = self._why_not_ready()
         if error.status_code == 404 and reason == "loading" and request.method == "POST":
             return _problem(_not_ready(reason))  # the model that will have this path may still be loading

@@ -7,7 +7,7 @@ and the two times (`reading_since`, `unread_since`) by which `sweep` finds slow 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -16,6 +16,9 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from timebound.http.hot import HotPath, Route
 from timebound.http.problems import MEDIA, problem_body, status_of
+
+_LINGER_S = 5.0
+"""How long a refused client may go on sending before it is cut; so long it has to read why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +41,7 @@ class HotCycle:
 
     __slots__ = (
         "_connection",
+        "_leave",
         "_route",
         "body",
         "disconnected",
@@ -56,6 +60,7 @@ class HotCycle:
         self.disconnected = False
         self.is_started = False
         self.response_complete = False
+        self._leave: Callable[[], None] | None = None
 
     response_started = False  # status, headers and body are written at once
 
@@ -64,11 +69,15 @@ class HotCycle:
         return self
 
     def set(self) -> None:
-        if not self.more_body and not self.is_started and not self.disconnected:
+        if self.disconnected:
+            if self._leave is not None and not self.response_complete:
+                self._leave()
+                self._leave = None
+        elif not self.more_body and not self.is_started:
             self.is_started = True
             body = self.body[0] if len(self.body) == 1 else b"".join(self.body)
             self.body = []
-            self._connection.hot.start(self._route, self._connection.headers, body, self.respond)
+            self._leave = self._connection.hot.start(self._route, self._connection.headers, body, self.respond)
 
     def respond(self, status: int, head: bytes, body: bytes) -> None:
         if not self.disconnected:
@@ -89,7 +98,12 @@ class Connection(HttpToolsProtocol):
         self._header_bytes = 0
         self._body_bytes = 0
         self._headers_done = True
+        self._owns_cycle = False
+        """Whether `cycle` is of the request that is being read; else of an earlier one, if it is still open."""
         self._is_refused = False
+        self._due: tuple[str, str] | None = None
+        """A refusal that waits for the answers of earlier requests."""
+        self._unread_bytes = 0
         self.reading_since: float | None = None
         self.unread_since: float | None = None
 
@@ -114,11 +128,15 @@ class Connection(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
+        if self._is_refused:
+            return
         self.reading_since = self.loop.time()
-        self._headers_done = False
+        self._headers_done = self._owns_cycle = False
         self._header_bytes = self._body_bytes = 0
 
     def on_headers_complete(self) -> None:
+        if self._is_refused:
+            return  # the rest of what came in one read with a refused request
         self._headers_done = True
         size = len(self.url)
         length = None
@@ -130,8 +148,10 @@ class Connection(HttpToolsProtocol):
             self._refuse_headers()
         elif length is not None and length > self._limits.max_body:
             self._refuse_body()
-        elif not self._take_fast_path():
-            super().on_headers_complete()
+        else:
+            if not self._take_fast_path():
+                super().on_headers_complete()
+            self._owns_cycle = True
 
     def _take_fast_path(self) -> bool:
         """Whether this request goes straight to the hot path: a POST to a model, nothing pipelined before it."""
@@ -169,12 +189,14 @@ class Connection(HttpToolsProtocol):
             super().on_body(body)
 
     def on_message_complete(self) -> None:
-        self.reading_since = None
         if not self._is_refused:
+            self.reading_since = None
+            self._owns_cycle = False
             super().on_message_complete()
 
     def pause_writing(self) -> None:
         self.unread_since = self.loop.time()
+        self._unread_bytes = self.transport.get_write_buffer_size()
         super().pause_writing()
 
     def resume_writing(self) -> None:
@@ -187,37 +209,70 @@ class Connection(HttpToolsProtocol):
     def sweep(self, now: float) -> None:
         """Turn away a client that takes too long to send a request or to read an answer."""
         limits = self._limits
-        if self.unread_since is not None and now - self.unread_since > limits.write_timeout:
-            self.transport.abort()
-        elif self.reading_since is not None and now - self.reading_since > limits.read_timeout:
-            if self._is_refused or (self._headers_done and self.cycle is None):
-                self.transport.abort()  # it was told already, or it never said a word
+        if self.unread_since is not None:
+            unread = self.transport.get_write_buffer_size()
+            if unread < self._unread_bytes:  # slow, but it reads
+                self.unread_since, self._unread_bytes = now, unread
+            elif now - self.unread_since > limits.write_timeout:
+                self.transport.abort()
+                return
+        if self.reading_since is None:
+            return
+        waited_s = now - self.reading_since
+        if self._is_refused:
+            if waited_s > min(_LINGER_S, limits.read_timeout):
+                self.transport.abort()
+        elif waited_s > limits.read_timeout:
+            if self._headers_done and not self._owns_cycle:
+                self.transport.abort()  # it never said a word
             else:
                 self.refuse("slow_client", f"the request did not arrive within {limits.read_timeout:g} s")
 
     def refuse(self, code: str, detail: str) -> None:
-        """Answer with a problem and close; until the client has hung up, what it still sends is thrown away."""
+        """Answer the request being read with a problem and take no more; earlier ones still get their answers."""
+        if self._is_refused:
+            return
         self._is_refused = True
         self.reading_since = self.loop.time()
         cycle = self.cycle
-        if cycle is not None and not cycle.response_complete:
+        is_open = cycle is not None and not cycle.response_complete
+        if is_open and (self.pipeline or not self._owns_cycle):
+            # Earlier requests are still computed: this one's turn to be answered comes after theirs.
+            self._due = (code, detail)
+            if self._owns_cycle:
+                self.pipeline.popleft()
+            return
+        if is_open:
             if cycle.response_started:
                 self.transport.abort()
                 return
             # The app is still reading this body: for it, the client has left.
             cycle.disconnected = True
             cycle.message_event.set()
-        body = problem_body(code, detail)
-        self.transport.write(
-            STATUS_LINE[status_of(code)]
-            + b"content-type: %b\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % (MEDIA, len(body))
-            + body
-        )
+        self._end(code, detail, is_answered=self._owns_cycle and not is_open)
+
+    def on_response_complete(self) -> None:
+        if self._due is not None and not self.pipeline:
+            self._end(*self._due, is_answered=False)
+        else:
+            super().on_response_complete()
+
+    def _end(self, code: str, detail: str, *, is_answered: bool) -> None:
+        """Say why, unless the request had its answer before it was whole, and stop talking."""
+        if self.transport.is_closing():
+            return
+        if not is_answered:
+            self._write_problem(code, detail)
         self.flow.resume_reading()
         # Closing while bytes of the client are unread would reset the connection under the answer, so only
         # our half is closed; the other half closes when the client has read it, or in `sweep`.
         if self.transport.can_write_eof():
             self.transport.write_eof()
+
+    def _write_problem(self, code: str, detail: str) -> None:
+        body = problem_body(code, detail)
+        head = b"content-type: %b\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % (MEDIA, len(body))
+        self.transport.write(STATUS_LINE[status_of(code)] + head + body)
 
     def _refuse_headers(self) -> None:
         self.refuse("headers_too_large", f"request line and headers are over {self._limits.max_header} bytes")

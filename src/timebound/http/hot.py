@@ -55,22 +55,29 @@ class HotPath:
         self._prefix = os.urandom(4).hex()
         self._number = count(1)
 
-    def start(self, route: Route, headers: Iterable[tuple[bytes, bytes]], body: bytes, respond: Respond) -> None:
-        """Take one request in; `respond` is called once: now for a refusal, else when its result is there."""
+    def start(
+        self, route: Route, headers: Iterable[tuple[bytes, bytes]], body: bytes, respond: Respond
+    ) -> Callable[[], None] | None:
+        """Take one request in; `respond` is called once: now for a refusal, else when its result is there.
+
+        If something is returned, call it when the client leaves before that.
+        """
         arrived = self._clock.now()
         fields = dict(headers)
         request_id = self._request_id(fields)
         try:
             limit_s = timeout_s(fields, route.deadline_s, self._cap_s)
-            key = _checked_key(route, fields, body)
-            request = Request(request_id, route.model, body, arrived, arrived + limit_s, key)
-            self._gate.admit(request, partial(self._finish, request, respond))
+            key, size = _first_look(route, fields, body)
+            priority = _priority(fields.get(b"timebound-priority"))
+            request = Request(request_id, route.model, body, arrived, arrived + limit_s, key, size, priority)
+            return self._gate.admit(request, partial(self._finish, request, respond))
         except RequestError as error:
             self._refuse(route.model, request_id, arrived, error, respond)
+            return None
 
     def _request_id(self, headers: dict[bytes, bytes]) -> str:
         given = headers.get(b"x-request-id")
-        if given is not None and len(given) <= _MAX_ID and given.isascii() and given.decode().isprintable():
+        if given and len(given) <= _MAX_ID and given.isascii() and given.decode().isprintable():
             return given.decode()
         return f"{self._prefix}-{next(self._number):x}"
 
@@ -116,15 +123,27 @@ def problem(error: RequestError, request_id: str | None = None) -> tuple[int, by
     return status_of(error.code), head, body
 
 
-def _checked_key(route: Route, headers: dict[bytes, bytes], body: bytes) -> str | None:
-    """The key of a request whose body passes the first look; raises `RequestError`."""
+def _priority(value: bytes | None) -> int:
+    if value is None:
+        return 0
+    if len(value) > 3 or not value.strip().lstrip(b"-").isdigit():
+        raise RequestError(
+            "timebound-priority must be a whole number, such as 1; higher goes first",
+            code="bad_header",
+            field="timebound-priority",
+        )
+    return int(value)
+
+
+def _first_look(route: Route, headers: dict[bytes, bytes], body: bytes) -> tuple[str | None, float]:
+    """The key and size of a request whose body passes the first look; raises `RequestError`."""
     if route.shape is not None:
         _check_media(headers.get(b"content-type"))
     if not body:
         raise RequestError("the body is empty", code="empty_body")
-    key = route.shape.check(body) if route.shape is not None else None
+    key, size = route.shape.check(body) if route.shape is not None else (None, 1.0)
     given = headers.get(b"idempotency-key")
-    return key if given is None else given.decode("latin-1")
+    return (key if given is None else given.decode("latin-1")), size
 
 
 def _check_media(media: bytes | None) -> None:

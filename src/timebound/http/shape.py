@@ -28,25 +28,36 @@ _LIMITS = {
 
 
 class Shape:
-    """Checks bodies of one model and reads their key."""
+    """Checks bodies of one model and reads their key and size."""
 
     def __init__(self, info: ModelInfo) -> None:
         self._decoder = msgspec.json.Decoder(_top_level(info.request_schema or {}))
         self._key = info.key.split(".") if info.key else None
+        self._size = info.size_field.split(".") if info.size_field else None
 
-    def check(self, body: bytes) -> str | None:
-        """The request's key, if it has one; raises `RequestError` for what is wrong with the body."""
+    def check(self, body: bytes) -> tuple[str | None, float]:
+        """The request's key, if it has one, and its size; raises `RequestError` for what is wrong with the body."""
         fields = read_json(self._decoder.decode, body)
-        return self._read_key(fields) if self._key else None
+        key = _read(fields, self._key) if self._key else None
+        size = _read(fields, self._size) if self._size else 1.0
+        return (None if key is None or isinstance(key, dict | list) else str(key)), _length(size)
 
-    def _read_key(self, fields: Any) -> str | None:
-        assert self._key is not None
-        value = getattr(fields, _attribute(self._key[0]), None)
-        if isinstance(value, msgspec.Raw):
-            value = msgspec.json.decode(value)
-        for part in self._key[1:]:
-            value = value.get(part) if isinstance(value, dict) else None
-        return None if value is None or isinstance(value, dict | list) else str(value)
+
+def _read(fields: Any, path: list[str]) -> Any:
+    """The value at a dotted path of the body; None if it is not there."""
+    value = getattr(fields, _attribute(path[0]), None)
+    if isinstance(value, msgspec.Raw):
+        value = read_json(msgspec.json.decode, value)
+    for part in path[1:]:
+        value = value.get(part) if isinstance(value, dict) else None
+    return value
+
+
+def _length(value: Any) -> float:
+    """How large a value is: a number itself, anything else by its length; never below one."""
+    if isinstance(value, int | float):
+        return max(1.0, float(value))
+    return max(1.0, float(len(value))) if isinstance(value, str | list | dict) else 1.0
 
 
 def _attribute(name: str) -> str:
@@ -63,7 +74,9 @@ def _top_level(schema: dict[str, Any]) -> Any:
     fields: list[Any] = []
     for name, part in schema["properties"].items():
         kind = _kind(_follow(part, definitions), definitions)
-        fields.append((_attribute(name), kind) if name in required else (_attribute(name), kind, None))
+        is_tag = len(part.get("enum", ())) == 1  # decoders take a lone type without its tag
+        is_required = name in required and not is_tag
+        fields.append((_attribute(name), kind) if is_required else (_attribute(name), kind, None))
     rename = {_attribute(name): name for name in schema["properties"]}
     forbid = schema.get("additionalProperties") is False
     return msgspec.defstruct("Body", fields, rename=rename, kw_only=True, forbid_unknown_fields=forbid)

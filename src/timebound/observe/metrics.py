@@ -17,7 +17,17 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from timebound.events import Answered, BatchFinished, BatchLost, BatchStarted, Events, Refused, WorkerDown, WorkerUp
+from timebound.events import (
+    Answered,
+    BatchFinished,
+    BatchLost,
+    BatchStarted,
+    Degraded,
+    Events,
+    Refused,
+    WorkerDown,
+    WorkerUp,
+)
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.175, 0.25, 0.375, 0.5, 0.75, 1.0, 1.5, 2.5, 5.0, 10.0)
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -57,6 +67,8 @@ class Metrics(Collector):
         self._answers: defaultdict[tuple[str, ...], int] = defaultdict(int)
         self._batches: defaultdict[tuple[str, ...], int] = defaultdict(int)
         self._lost: defaultdict[tuple[str, ...], int] = defaultdict(int)
+        self._degradations: defaultdict[tuple[str, ...], int] = defaultdict(int)
+        self._ends: defaultdict[tuple[str, ...], int] = defaultdict(int)
         self._starts = 0
         self._deaths = 0
         self._latency = _by_label(SECONDS)
@@ -69,6 +81,7 @@ class Metrics(Collector):
         events.on(BatchStarted, self._batch_started)
         events.on(BatchFinished, self._batch_finished)
         events.on(BatchLost, self._batch_lost)
+        events.on(Degraded, self._degraded)
         events.on(WorkerUp, self._worker_up)
         events.on(WorkerDown, self._worker_down)
         self._registry = CollectorRegistry()
@@ -99,7 +112,11 @@ class Metrics(Collector):
 
     def _batch_finished(self, event: BatchFinished) -> None:
         self._batch_s[event.model,].add(event.seconds)
+        self._ends[event.model, str(event.members), event.reason] += 1
         self._prediction[event.model,].add(event.seconds / event.predicted_s if event.predicted_s else 1.0)
+
+    def _degraded(self, event: Degraded) -> None:
+        self._degradations[event.model, event.quality, event.reason] += event.count
 
     def _batch_lost(self, event: BatchLost) -> None:
         self._lost[event.model,] += 1
@@ -115,6 +132,15 @@ class Metrics(Collector):
         yield _counter("answers", "Answers by quality and source.", ("model", "quality", "source"), self._answers)
         yield _counter(
             "batches", "Batches by why they were released at their size.", ("model", "reason"), self._batches
+        )
+        yield _counter(
+            "batch_ends", "Batches by members run and why they ended.", ("model", "members", "reason"), self._ends
+        )
+        yield _counter(
+            "degraded",
+            "Requests given less than the full answer, and why.",
+            ("model", "quality", "reason"),
+            self._degradations,
         )
         yield _counter("batches_lost", "Batches whose worker died.", ("model",), self._lost)
         yield _counter("worker_starts", "Workers that became ready.", (), {(): self._starts})

@@ -1,179 +1,274 @@
-"""The small loop around the policy: takes requests in, hands batches to free slots, delivers what comes back.
+"""The small loop around the scheduler: takes requests in, hands batches to free slots, delivers what comes back.
 
-It waits on nothing and polls nothing. Three things move it: a request arrives, a slot reports, a guard
-timer fires. Requests that arrive in one turn of the event loop are dispatched together at its end.
+It waits on nothing and polls nothing. Three things move it: a request arrives (or its client leaves), a slot
+reports, a guard timer fires. Requests that arrive in one turn of the event loop are dispatched together at its end.
+
+What a waiting client gets, best first: the full answer; the members that are done when its time is up or the
+backlog needs the slot; the model's fallback; a refusal. Each attempt has a guard, a timer shortly before its
+deadline, that gives the best there is. So nobody is answered late, whatever the predictions were worth.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Iterable
+from functools import partial
 from itertools import count
+from typing import Any, Protocol
 
 import msgspec
 
 from timebound.clock import Clock
-from timebound.errors import DeadlineMissed, RequestError, WorkerDied
-from timebound.events import BatchFinished, BatchLost, BatchStarted, Events
-from timebound.scheduler.policy import Scheduler
-from timebound.scheduler.ticket import Batch, ModelSpec, Ticket
-from timebound.types import Deliver, ModelInfo, Outcome, Request, Result, Timing
+from timebound.events import BatchFinished, BatchLost, BatchStarted, Degraded, Events
+from timebound.scheduler.answers import Answers, Helper
+from timebound.scheduler.pending import Attempt, Pending
+from timebound.scheduler.scheduler import Scheduler
+from timebound.scheduler.ticket import Batch, ModelSpec, State, Step, Ticket
+from timebound.types import Deliver, ModelInfo, Outcome, Quality, Report, Request, Result
 
 Slot = Hashable
-Send = Callable[[Slot, Batch], None]
+
+_ASK_AFTER_S = 0.005
+"""If nothing waits, an ensemble runs so long before it asks after each member: tiny ones are through by then."""
 
 
-class Waiting(msgspec.Struct, eq=False):
-    """What the dispatcher keeps with a ticket: the request, who waits for it, and its guard."""
+class Slots(Protocol):
+    """What the dispatcher does with slots; the gateway's side of the workers."""
 
-    request: Request
-    deliver: Deliver
-    guard: asyncio.TimerHandle
+    def send(self, slot: Slot, batch: Batch, bodies: list[bytes], ask_after_s: float) -> None: ...
+    def decide(self, slot: Slot, batch: Batch, *, go: bool) -> None: ...
+
+
+class _Running(msgspec.Struct, eq=False):
+    """A batch on a slot, with all the tickets it was sent with: the scheduler's own list shrinks as tickets leave."""
+
+    batch: Batch
+    tickets: list[Ticket]
+    stage_started: float
 
 
 class Dispatcher:
-    """Owns the pending requests. `send` hands a batch to a slot; `margin_s` is kept free before each deadline."""
+    """Owns the pending requests; everything in it happens on the event loop's thread."""
 
     def __init__(
         self,
         scheduler: Scheduler,
         *,
-        send: Send,
+        slots: Slots,
+        helper: Helper,
         clock: Clock,
         events: Events,
         loop: asyncio.AbstractEventLoop,
         margin_s: float,
+        max_queue: int = 4096,
     ) -> None:
         self._scheduler = scheduler
-        self._send = send
+        self._max_queue = max_queue
+        self._slots = slots
+        self._helper = helper
         self._clock = clock
         self._events = events
         self._loop = loop
-        self._margin_s = margin_s
+        self._answers = Answers(scheduler, helper=helper, clock=clock, events=events, loop=loop, margin_s=margin_s)
+        self._models: dict[str, ModelInfo] = {}
         self._seq = count()
         self._free: dict[Slot, None] = {}  # a dict keeps the order in which slots became free
-        self._running: dict[Slot, Batch] = {}
+        self._running: dict[Slot, _Running] = {}
         self._poll_is_due = False
-        self._pending = 0
-        self._idle: asyncio.Future[None] | None = None
+
+    # ------------------------------------------------------------------ what others may know
 
     @property
-    def pending(self) -> int:
-        """Requests accepted and not yet answered."""
-        return self._pending
+    def waiting(self) -> int:
+        """Attempts accepted and not yet answered."""
+        return self._answers.waiting
+
+    @property
+    def margin_s(self) -> float:
+        """Seconds kept free before each deadline now."""
+        return self._answers.margin.seconds
 
     def queued(self) -> int:
         """Requests that wait for a slot."""
         return self._scheduler.queued()
 
-    def add_model(self, info: ModelInfo) -> None:
-        """Accept requests for this model from now on."""
-        self._scheduler.add_model(
-            ModelSpec(
-                name=info.name,
-                deadline_s=info.deadline_s,
-                max_batch=info.max_batch,
-                first_guess_s=max(info.warm_up_s, 1e-5),
-            )
-        )
+    def add_model(self, info: ModelInfo, profile: dict[str, Any] | None = None) -> None:
+        """Accept requests for this model from now on; one that is known keeps what was learned."""
+        is_new = info.name not in self._models
+        self._models[info.name] = info
+        spec = ModelSpec(info.name, info.deadline_s, info.members, info.max_batch, info.has_fallback, self._max_queue)
+        self._scheduler.add_model(spec, profile)
+        if is_new and profile is None and info.warm_up_s > 0:
+            self._scheduler.guess(info.name, info.warm_up_s)
 
-    def submit(self, request: Request, deliver: Deliver) -> None:
-        """Accept a request: `deliver` gets its one result or error. Raises `Refusal` at once if there is no room."""
+    def profile(self) -> dict[str, Any]:
+        """What was learned about each model's speed, to be handed to `add_model` after a restart."""
+        return self._scheduler.profile()
+
+    async def drained(self) -> None:
+        """Return when every accepted request has been answered."""
+        await self._answers.drained()
+
+    # ------------------------------------------------------------------ requests in
+
+    def submit(self, request: Request, deliver: Deliver) -> Attempt:
+        """Accept a request: `deliver` gets its one result or error, at once if the answer is a refusal.
+
+        An attempt whose key is already in work joins it; pass the attempt to `gone` if its client leaves.
+        """
+        key = (request.model, request.key) if request.key is not None else None
+        known = self._answers.find(key) if key is not None else None
+        if known is not None:
+            return self._join(known, request, deliver)
         now = self._clock.now()
-        ticket = Ticket(seq=next(self._seq), model=request.model, deadline=request.deadline, arrived=now)
-        self._scheduler.offer(ticket, now)
-        guard = self._loop.call_later(request.deadline - self._margin_s - now, self._guard, ticket)
-        ticket.payload = Waiting(request, deliver, guard)
-        self._pending += 1
-        if self._free and not self._poll_is_due:
-            self._poll_is_due = True
-            self._loop.call_soon(self._poll)
+        info = self._models[request.model]
+        ticket = Ticket(
+            next(self._seq), request.model, request.deadline, now, size=request.size, priority=request.priority
+        )
+        pending = ticket.payload = Pending(info, ticket, request.body, key, [])
+        attempt = self._answers.add(pending, request, deliver)
+        if info.has_size:
+            self._helper.size(info.name, request.body, partial(self._sized, pending))
+        else:
+            self._offer(pending, now)
+        return attempt
+
+    def gone(self, attempt: Attempt) -> None:
+        """The client has left. Its request is dropped before it runs, unless a retry may come for it by its key."""
+        self._answers.drop(attempt)
+
+    def _join(self, pending: Pending, request: Request, deliver: Deliver) -> Attempt:
+        attempt = self._answers.add(pending, request, deliver)
+        ticket = pending.ticket
+        if not pending.is_offered:  # its size is still being asked for
+            ticket.deadline = max(ticket.deadline, request.deadline)
+            return attempt
+        verdict = self._scheduler.rejoin(ticket, request.deadline, self._clock.now())
+        if verdict is not None:
+            self._answers.give_up(pending, verdict.reason, verdict.retry_after_s)
+        self._settle_aside()
+        self._poll_soon()
+        return attempt
+
+    def _sized(self, pending: Pending, size: float | None) -> None:
+        if pending.attempts:
+            pending.ticket.size = size if size is not None and size > 0 else 1.0
+            self._offer(pending, self._clock.now())
+
+    def _offer(self, pending: Pending, now: float) -> None:
+        pending.is_offered = True
+        verdict = self._scheduler.offer(pending.ticket, now)
+        if verdict is not None:
+            self._answers.give_up(pending, verdict.reason, verdict.retry_after_s)
+        self._settle_aside()
+        self._poll_soon()
+
+    # ------------------------------------------------------------------ slots
 
     def slot_up(self, slot: Slot) -> None:
         """A slot can take batches."""
         self._free[slot] = None
+        self._count_slots()
         self._poll()
 
-    def slot_down(self, slot: Slot) -> None:
-        """A slot is gone; what ran there is dispatched once more, or fails."""
-        self._free.pop(slot, None)
-        batch = self._running.pop(slot, None)
-        if batch is None:
-            return
-        self._events.emit(BatchLost(batch.model, len(batch.tickets)))
-        for ticket in self._scheduler.batch_lost(batch, self._clock.now()):
-            self._deliver(ticket, WorkerDied("the worker died while computing this request"))
+    def slots_down(self, slots: Iterable[Slot]) -> None:
+        """A worker's slots are gone, all at once; what ran there is dispatched once more, or fails."""
+        lost = []
+        for slot in slots:
+            self._free.pop(slot, None)
+            if slot in self._running:
+                lost.append(self._running.pop(slot))
+        self._count_slots()
+        for running in lost:
+            batch = running.batch
+            self._events.emit(BatchLost(batch.model, len(running.tickets)))
+            for aside in self._scheduler.batch_lost(batch, self._clock.now()):
+                self._answers.give_up(aside.ticket.payload, aside.reason)
+            self._forget_unwanted(running)
         self._poll()
 
-    def batch_back(
-        self, slot: Slot, outcomes: Sequence[Outcome], timing: Timing, members: int, of_members: int
-    ) -> None:
-        """The batch running on `slot` came back: deliver each outcome, and give the slot its next batch."""
-        batch = self._running.pop(slot)
-        now = self._clock.now()
-        self._free[slot] = None
-        self._scheduler.batch_done(batch, now)
-        # Next batch first: the slot computes while answers are written.
-        self._poll()
-        size = len(batch.tickets)
-        for ticket, outcome in zip(batch.tickets, outcomes, strict=True):
-            self._deliver(
-                ticket,
-                Result(
-                    outcome,
-                    members=members,
-                    of_members=of_members,
-                    batch_size=size,
-                    queue_s=batch.started - ticket.arrived,
-                    timing=timing,
-                ),
-            )
-        self._events.emit(BatchFinished(batch.model, size, now - batch.started, batch.predicted_s))
+    def report(self, slot: Slot, report: Report) -> None:
+        """A slot reports on its batch: final outcomes, or those after one more member."""
+        running = self._running[slot]
+        batch, now = running.batch, self._clock.now()
+        seconds, running.stage_started = now - running.stage_started, now
+        if report.is_final:
+            self._scheduler.batch_done(batch, seconds, now)
+            step = Step(False, running.tickets, [], "complete")
+        else:
+            step = self._scheduler.member_done(batch, seconds, now, report.members)
+            self._slots.decide(slot, batch, go=step.go)
+        if not step.go:
+            # Next batch first: the slot computes while answers are written.
+            del self._running[slot]
+            self._free[slot] = None
+            self._poll()
+        self._deliver(running, report, step)
+        self._settle_aside()
+        if not step.go:
+            took_s = now - batch.started
+            size = len(running.tickets)
+            self._events.emit(BatchFinished(batch.model, size, took_s, batch.predicted_s, report.members, step.reason))
+            self._forget_unwanted(running)
+        self._answers.margin.observe(self._clock.now() - now)
+        self._scheduler.margin_s = self._answers.margin.seconds
 
-    async def drained(self) -> None:
-        """Return when every accepted request has been answered."""
-        if self._pending:
-            self._idle = self._loop.create_future()
-            await self._idle
+    def _deliver(self, running: _Running, report: Report, step: Step) -> None:
+        """Answer who leaves now, and keep for the others what they would be answered now."""
+        leaving = set(map(id, step.leave))
+        for ticket, outcome in zip(running.tickets, report.outcomes, strict=True):
+            pending: Pending = ticket.payload
+            if not pending.attempts:
+                continue
+            result = self._result(running, ticket, outcome, report)
+            if outcome.code or id(ticket) in leaving:  # an item's own error is final, whoever else goes on
+                self._answers.give(pending, result)
+            elif pending.best is None or pending.best.members < report.members:
+                pending.best = result
+        if step.leave and not report.is_final:
+            self._events.emit(Degraded(running.batch.model, len(step.leave), Quality.PARTIAL, step.reason))
+
+    def _result(self, running: _Running, ticket: Ticket, outcome: Outcome, report: Report) -> Result:
+        return Result(
+            outcome,
+            quality=Quality.FULL if report.is_final else Quality.PARTIAL,
+            members=report.members,
+            of_members=report.of_members,
+            batch_size=len(running.tickets),
+            queue_s=running.batch.started - ticket.arrived,
+            timing=report.timing,
+        )
+
+    def _count_slots(self) -> None:
+        self._scheduler.set_slots(len(self._free) + len(self._running))
+
+    def _poll_soon(self) -> None:
+        if self._free and not self._poll_is_due:
+            self._poll_is_due = True
+            self._loop.call_soon(self._poll)
 
     def _poll(self) -> None:
         self._poll_is_due = False
         now = self._clock.now()
         while self._free:
             batch = self._scheduler.take(now)
+            self._settle_aside()
             if batch is None:
                 return
             slot = next(iter(self._free))
             del self._free[slot]
-            self._running[slot] = batch
-            self._send(slot, batch)
-            self._events.emit(BatchStarted(batch.model, len(batch.tickets), batch.reason, self._scheduler.queued()))
+            self._running[slot] = _Running(batch, list(batch.tickets), now)
+            queued = self._scheduler.queued()
+            ask_after_s = 0.0 if queued else _ASK_AFTER_S
+            self._slots.send(slot, batch, [ticket.payload.body for ticket in batch.tickets], ask_after_s)
+            self._events.emit(BatchStarted(batch.model, len(batch.tickets), batch.reason, queued))
 
-    def _deliver(self, ticket: Ticket, result: Result | RequestError) -> None:
-        """Answer a ticket and take it out of the world; nothing happens if somebody was faster."""
-        waiting: Waiting | None = ticket.payload
-        if waiting is None:
-            return
-        ticket.payload = None  # answered tickets may stay in the queue a while; their bodies must not
-        self._scheduler.withdraw(ticket)
-        waiting.guard.cancel()
-        self._pending -= 1
-        if self._pending == 0 and self._idle is not None and not self._idle.done():
-            self._idle.set_result(None)
-        waiting.deliver(result)
+    def _forget_unwanted(self, running: _Running) -> None:
+        """Requests kept for a retry that did not come before their batch was over."""
+        for ticket in running.tickets:
+            if not ticket.payload.attempts and ticket.state is not State.QUEUED:
+                self._answers.forget(ticket.payload)
 
-    def _guard(self, ticket: Ticket) -> None:
-        waiting: Waiting | None = ticket.payload
-        if waiting is None:
-            return
-        early = ticket.deadline - self._margin_s - self._clock.now()
-        if early > 0:  # the event loop fires up to a millisecond early
-            waiting.guard = self._loop.call_later(early, self._guard, ticket)
-            return
-        where = "in the queue" if ticket.is_queued else "while it was computed"
-        self._deliver(ticket, DeadlineMissed(f"the deadline came {where}"))
-
-
-def bodies(batch: Batch) -> list[bytes]:
-    """The payloads of a batch; empty for a ticket that was answered meanwhile."""
-    return [ticket.payload.request.body if ticket.payload else b"" for ticket in batch.tickets]
+    def _settle_aside(self) -> None:
+        for aside in self._scheduler.set_aside():
+            self._answers.give_up(aside.ticket.payload, aside.reason)

@@ -1,134 +1,333 @@
-"""Which requests run next, together: a function of the queues, the time and the estimates.
+"""Which requests run next, how many together, and why.
 
-The policy in one paragraph. One queue per model, earliest deadline first. Whenever a slot is free and
-anything waits, a batch starts: nothing is held back for company, so a lone request on an idle server waits
-for nobody (work-conserving). The batch takes what is queued, up to a limit: the largest size whose predicted
-time fits the first deadline in it, a quantum of a sixth of the model's deadline (so that a newcomer never
-waits long behind a batch), twice the largest size ever run (so that the estimate is trusted only near what
-it has seen), and the model's own maximum. Between models, the one whose first deadline leaves least slack goes.
+A decision is a function of (queues, now, estimates), all seen through a `View`; nothing here changes anything.
+
+    latest start of a batch   min(deadline) - margin - safe * seconds(batch)
+    best batch                the smallest with a rate within 1 % of the best one, of at most 0.4 of the deadline
+    backlog fits at a level   for every waiting ticket: (running + work due before it) / slots + safe * its batch
+                              ends before its deadline, if everybody gets `level` ensemble members
+
+**Never wait.** A free slot takes what is there; a lone request adds no delay, and batches grow by themselves while
+the slots are busy. **Everything fits:** order of deadline, equal deadlines in order of arrival. **Not everything
+fits:** some tickets will get their fallback; the policy chooses which, so that the slots do useful work at the best
+rate. Two answers are known, and each is right at another time:
+
+* *Deadline order with early drop.* Tickets whose deadline would force a batch too small for the backlog are passed
+  over. It keeps what can be kept longest, so that nothing is lost when the load falls. But while the load stays
+  too high everybody who is served has waited almost the whole deadline, and each slow batch makes answers useless.
+* *Newest first.* The same number is served while the load stays too high (the slots are busy either way), at a
+  fraction of the deadline and with room for wrong predictions; batches can have their best size because slack is
+  large. But when the load falls, those left behind are old, and the slots run dry too early.
+
+So time and the arrival rate decide. Turning to the newest gives up what waits at that moment, once, at most one
+deadline of work; so it is done only after the backlog has not fitted for two deadlines, while work arrives at 1.35
+times what the slots can do (until 1.15 times), and only as long as the last fifth of a deadline was above capacity
+too. Those passed over stay in the queue: when the load falls, deadline order takes over at once and finds them there.
+
+Simulated with `lab`: one model, two slots, deadline 1 s, four seeds of 40 s that were not used to choose the numbers
+above. In each cell the share of the clairvoyant bound (CPU-like, GPU-like) and the median answer over the deadline:
+
+    load                 deadline order       newest when behind   this policy
+    1.2                  0.97  0.97   0.90    0.97  0.97   0.55    0.97  0.97   0.90
+    1.5                  0.98  0.98   0.92    0.97  0.99   0.32    0.96  0.97   0.29
+    2.0                  0.97  0.99   0.83    0.98  0.99   0.27    0.98  0.99   0.27
+    3.0                  0.98  0.99   0.63    0.98  0.99   0.26    0.98  0.99   0.26
+    bursts, mean 0.9     0.93  0.91   0.47    0.83  0.80   0.24    0.93  0.91   0.47
+
+At 1.5 this policy pays for its turn inside the judged part and newest-first before it. In runs of 60 s judged from the
+first request the three are within 0.6 points; after the turn this policy has 0.98 and 0.99, deadline order 0.97, 0.98.
+
+**Several lanes.** One lane per model and length of input. Among the lanes the batch with the earliest latest start
+goes first, so a rare model or a rare length is served as soon as its turn by deadline comes. Spare room in a batch is
+filled from shorter lanes of the same model where padding costs less than a batch of their own. In a lasting overload,
+when slack says nothing about need, the lane goes first that had the smallest share of its tickets served lately.
+
+**Ranks.** Priorities matter only when not everything fits: then the best class goes first. Retries come after all
+first attempts, because their user has been failed already and the first attempts have not.
+
+**Ensembles** are run member by member. A batch goes on with its next member only while the backlog still fits with as
+many members for everybody ("same level"): quality falls evenly before anybody gets a fallback. It must fit with 0.3 of
+the deadline to spare, which costs at most 0.07 members and brings the median answer from 0.8 to 0.55 of the deadline.
+
+Left out: waiting to fill a batch (a lone request would pay for it), and preemption other than between members.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
+from math import inf
 
-from timebound.errors import Refusal
-from timebound.scheduler.estimate import Estimate
-from timebound.scheduler.queue import Queue
-from timebound.scheduler.ticket import Batch, ModelSpec, Ticket
+from timebound.scheduler.estimate import Curve, Estimate
+from timebound.scheduler.load import ServedShare
+from timebound.scheduler.queue import RETRY_RANK, DeadlineQueue, Lane
+from timebound.scheduler.ticket import Ticket
 
-_QUANTUM = 1 / 6
-"""Share of a model's deadline that one batch may take."""
+CHECKPOINTS = 32  # deadlines looked at to see whether the backlog fits, over all lanes
+TICK = 1e-6  # seconds; a result that is due at the very moment of the guard would lose the race
+RETRIES_FROM = RETRY_RANK // 2
+# A batch cut down for a tight deadline must still run at this share of the rate; where overhead dominates, a small
+# batch for a few costs the many (worth 15 points for texts of mixed length, GPU-like, 0.7 times capacity, one seed).
+LEAST_RATE = 0.7
 
 
-class Scheduler:
-    """Holds the queues and decides. Never waits and never reads a clock: `now` is handed in."""
+class LaneView:
+    """A lane with its predictions at this moment."""
 
-    def __init__(self, *, max_queue: int = 4096) -> None:
-        self.max_queue = max_queue
-        self._lanes: dict[str, _Lane] = {}
-        self._next_batch = 0
+    __slots__ = ("cap", "curve", "estimate", "lane", "per_item", "safe", "share", "unit")
 
-    def add_model(self, spec: ModelSpec) -> None:
-        """Know a model; an estimate that has already learned is kept."""
-        known = self._lanes.get(spec.name)
-        if known is None:
-            self._lanes[spec.name] = _Lane(spec)
-        else:
-            known.spec = spec
+    def __init__(self, lane: Lane, estimate: Estimate, curve: Curve, crowd: float, share: ServedShare) -> None:
+        self.lane = lane
+        self.estimate = estimate
+        self.curve = curve
+        self.unit = estimate.first * crowd  # the first member, on this machine, now
+        self.safe = estimate.safe
+        self.cap = curve.best
+        self.per_item = self.unit / curve.best_rate
+        self.share = share  # of its tickets that ran, lately
 
-    def queued(self) -> int:
-        """How many tickets wait."""
-        return sum(len(lane.queue) for lane in self._lanes.values())
+    def seconds(self, batch: int) -> float:
+        """The first member on a batch of this many."""
+        return self.curve.at(batch) * self.unit
 
-    def offer(self, ticket: Ticket, now: float) -> None:
-        """Take a ticket into its queue, or raise `Refusal` at once."""
-        lane = self._lanes[ticket.model]
-        if len(lane.queue) >= self.max_queue:
-            drain_s = lane.work_s()
-            raise Refusal(
-                f"{len(lane.queue)} requests are waiting already", code="queue_full", retry_after_s=max(drain_s, 0.001)
-            )
-        lane.queue.put(ticket)
+    def largest(self, slack: float) -> int:
+        """The largest batch that safely fits into `slack` seconds."""
+        return self.curve.largest(slack / (self.safe * self.unit))
 
-    def withdraw(self, ticket: Ticket) -> None:
-        """The ticket was answered or given up elsewhere; it will not be dispatched."""
-        if not ticket.is_gone:
-            ticket.is_gone = True
-            if ticket.is_queued:
-                self._lanes[ticket.model].queue.drop(ticket)
+    def work(self, count: int) -> float:
+        """Slot seconds for the first member of this many waiting tickets."""
+        return count * self.per_item if count >= self.cap else self.seconds(count)
 
-    def take(self, now: float) -> Batch | None:
-        """A slot is free: the batch it should run now, or None if nothing waits."""
-        waiting = [lane for lane in self._lanes.values() if lane.queue.head() is not None]
+    def level_factor(self, level: int) -> float:
+        """How much longer `level` members take than the first."""
+        if level == 1:
+            return 1.0
+        return self.estimate.scale(0, min(level, self.estimate.members)) / self.estimate.first
+
+    def firsts(self) -> list[DeadlineQueue]:
+        queues = self.lane.queues
+        if not queues or queues[-1].rank < RETRIES_FROM:  # the usual case
+            return queues
+        return [queue for queue in self.lane.queues if queue.rank < RETRIES_FROM]
+
+    def retries(self) -> list[DeadlineQueue]:
+        return [queue for queue in self.lane.queues if queue.rank >= RETRIES_FROM]
+
+
+@dataclass(slots=True)
+class Plan:
+    """A proposed batch."""
+
+    view: LaneView
+    tickets: list[Ticket]
+    reason: str
+    rank: int
+    latest_start: float
+    takes_all: bool  # nothing that fits is left in its queue
+
+
+class View:
+    """Everything that a decision may look at."""
+
+    def __init__(
+        self,
+        now: float,
+        margin: float,
+        *,
+        slots: int,
+        residuals: list[float],
+        lanes: list[LaneView],
+        is_overloaded: bool,
+    ) -> None:
+        self.now = now
+        self.margin = margin + TICK
+        self.slots = max(1, slots)
+        self.idle = max(1, slots - len(residuals))
+        self.residuals = residuals  # predicted seconds left of each running stage
+        self.lanes = lanes
+        self.is_overloaded = is_overloaded  # work has long been arriving faster than it can be done
+        self._fits: bool | None = None
+
+    def due(self, lane: LaneView, batch: int) -> float:
+        """The earliest deadline that a batch started now safely meets."""
+        return self.now + self.margin + lane.safe * lane.seconds(batch)
+
+    def slack(self, ticket_deadline: float) -> float:
+        return ticket_deadline - self.margin - self.now
+
+    @property
+    def fits(self) -> bool:
+        """Does the whole backlog of first attempts fit, with one member each?"""
+        if self._fits is None:
+            self._fits = self.backlog_fits(1)
+        return self._fits
+
+    def backlog_fits(
+        self, level: int, mine_s: float = 0.0, skip: dict[int, int] | None = None, reserve_s: float = 0.0
+    ) -> bool:
+        """Would every waiting first attempt be in time with `level` members each?
+
+        `mine_s`: one more slot is busy for so long; `skip` maps a queue (by id) to how many of its first tickets run;
+        `reserve_s`: everything must be done so long before its deadline.
+        """
+        waiting: list[tuple[DeadlineQueue, int, LaneView, float]] = []
+        total = 0.0
+        for lane in self.lanes:
+            factor = lane.level_factor(level)
+            for queue in lane.firsts():
+                start = skip.get(id(queue), 0) if skip else 0
+                if len(queue) > start:
+                    waiting.append((queue, start, lane, factor))
+                    total += factor * lane.work(len(queue) - start)
         if not waiting:
-            return None
-        lane = min(waiting, key=_Lane.latest_start)
-        size, reason = lane.size_now(now)
-        tickets = [ticket for ticket in _take(lane.queue, size) if ticket is not None]
-        for ticket in tickets:
-            ticket.dispatches += 1
-        self._next_batch += 1
-        return Batch(
-            id=self._next_batch,
-            model=lane.spec.name,
-            tickets=tickets,
-            reason=reason,
-            predicted_s=lane.estimate.predict(len(tickets)),
-            started=now,
+            return True
+        busy_s = sum(self.residuals) + mine_s
+        running = len(self.residuals) + (mine_s > 0)
+        free_in = 0.0 if running < self.slots else min([*self.residuals, mine_s or inf])
+        earliest = min(queue.by_deadline[start][0] for queue, start, _, _ in waiting)
+        longest = max(lane.safe * factor * lane.seconds(min(lane.cap, len(q))) for q, _, lane, factor in waiting)
+        if max(free_in, (busy_s + total) / self.slots) + longest <= self.slack(earliest) - reserve_s:
+            return True
+        return all(
+            self._in_time(entry, waiting, busy_s + reserve_s * self.slots, free_in + reserve_s) for entry in waiting
         )
 
-    def batch_done(self, batch: Batch, now: float) -> None:
-        """Learn from a batch that came back."""
-        self._lanes[batch.model].estimate.observe(len(batch.tickets), now - batch.started)
-
-    def batch_lost(self, batch: Batch, now: float) -> list[Ticket]:
-        """A worker died with this batch: first-time tickets queue again, the others are returned as lost."""
-        lost = []
-        for ticket in batch.tickets:
-            if ticket.is_gone:
-                continue
-            if ticket.dispatches > 1:
-                lost.append(ticket)
-            else:
-                self._lanes[ticket.model].queue.put(ticket)
-        return lost
-
-
-class _Lane:
-    """One model's queue and estimate."""
-
-    def __init__(self, spec: ModelSpec) -> None:
-        self.spec = spec
-        self.queue = Queue()
-        self.estimate = Estimate(spec.first_guess_s)
-
-    def latest_start(self) -> float:
-        head = self.queue.head()
-        assert head is not None
-        return head.deadline - self.estimate.predict(1)
-
-    def work_s(self) -> float:
-        """Seconds one slot needs for all that waits."""
-        return self.estimate.predict(len(self.queue))
-
-    def size_now(self, now: float) -> tuple[int, str]:
-        head = self.queue.head()
-        assert head is not None
-        waiting = len(self.queue)
-        limits = {
-            "all_waiting": waiting,
-            "model_limit": self.spec.max_batch,
-            "beyond_seen": 2 * self.estimate.largest_seen,
-        }
-        reason = min(limits, key=lambda name: limits[name])
-        size = limits[reason]
-        slack = head.deadline - now
-        quantum = self.spec.deadline_s * _QUANTUM
-        while size > 1 and self.estimate.predict(size) > min(slack, quantum):
-            size, reason = size - 1, "deadline" if slack < quantum else "quantum"
-        return size, reason
+    def _in_time(
+        self,
+        entry: tuple[DeadlineQueue, int, LaneView, float],
+        waiting: list[tuple[DeadlineQueue, int, LaneView, float]],
+        busy_s: float,
+        free_in: float,
+    ) -> bool:
+        """One queue, at the last ticket of each future batch (of some batches, if there are many)."""
+        queue, start, lane, factor = entry
+        count, cap = len(queue) - start, lane.cap
+        stride = max(cap, count * len(waiting) // CHECKPOINTS)
+        position = cap - 1
+        while True:
+            position = min(position, count - 1)
+            deadline = queue.by_deadline[start + position][0]
+            work = max(0, position + 1 - cap) * factor * lane.per_item
+            for other, other_start, other_lane, other_factor in waiting:
+                if other is not queue:
+                    ahead = max(0, other.due_by(deadline) - other_start)
+                    work += other_factor * other_lane.work(ahead)
+            own = lane.safe * factor * lane.seconds(min(position + 1, cap))
+            if max(free_in, (busy_s + work) / self.slots) + own > self.slack(deadline):
+                return False
+            if position == count - 1:
+                return True
+            position += stride
 
 
-def _take(queue: Queue, count: int) -> Iterable[Ticket | None]:
-    return (queue.take() for _ in range(count))
+def choose(view: View) -> Plan | None:
+    """The next batch for a free slot, or None if nothing that waits can be answered in time."""
+    plan = _most_urgent(view, ((lane, lane.firsts()) for lane in view.lanes))
+    if plan is None:
+        plan = _most_urgent(view, ((lane, lane.retries()) for lane in view.lanes))
+    if plan is None:
+        return _long_shot(view)
+    if plan.takes_all:
+        _fill(view, plan)
+    return plan
+
+
+def _most_urgent(view: View, lanes: Iterable[tuple[LaneView, list[DeadlineQueue]]]) -> Plan | None:
+    plans = [plan for lane, queues in lanes if queues and (plan := _plan_lane(view, lane, queues))]
+    if len(plans) < 2:
+        return plans[0] if plans else None
+    if view.is_overloaded:
+        return min(plans, key=lambda plan: (plan.rank, plan.view.share.share(view.now)))
+    if len({plan.rank for plan in plans}) > 1 and not view.fits:
+        return min(plans, key=lambda plan: (plan.rank, plan.latest_start))
+    return min(plans, key=lambda plan: plan.latest_start)
+
+
+def _plan_lane(view: View, lane: LaneView, queues: list[DeadlineQueue]) -> Plan | None:
+    """The best batch of one lane; `queues` are its ranks that may be used, best first."""
+    if len(queues) > 1 and view.fits:
+        queues = sorted(queues, key=lambda queue: queue.by_deadline[0][0])
+    for queue in queues:
+        tickets, reason = _pick(view, lane, queue)
+        if tickets:
+            latest = min(ticket.deadline for ticket in tickets) - view.margin - lane.safe * lane.seconds(len(tickets))
+            return Plan(lane, tickets, reason, queue.rank, latest, len(tickets) == len(queue))
+    return None
+
+
+def _pick(view: View, lane: LaneView, queue: DeadlineQueue) -> tuple[list[Ticket], str]:
+    count = len(queue)
+    share = -(-count // view.idle)  # several idle slots split what waits
+    want = min(lane.cap, share)
+    head_slack = view.slack(queue.by_deadline[0][0])
+    room = min(want, lane.largest(head_slack))
+    if room == count:
+        return queue.slice(0, count), "all_waiting"
+    if view.is_overloaded and (newest := queue.newest(want, view.due(lane, want))):
+        return newest, "newest_first"
+    if room == want:
+        return _largest_or_try(lane, queue, want, head_slack, share)
+    # The head is too tight for the batch that the backlog needs.
+    is_worth_it = room and room / lane.seconds(room) >= LEAST_RATE * want / lane.seconds(want)
+    if is_worth_it and view.backlog_fits(1, lane.seconds(room), {id(queue): room}):
+        return queue.slice(0, room), "tight_deadline"
+    return _pass_over(view, lane, queue, want)
+
+
+def _largest_or_try(
+    lane: LaneView, queue: DeadlineQueue, want: int, head_slack: float, share: int
+) -> tuple[list[Ticket], str]:
+    """The batch of the best rate; now and then a larger one, to learn whether it has become better."""
+    larger = min(2 * want, len(lane.curve.seconds) - 1)
+    if want < larger <= share and lane.estimate.wants_try(larger) and larger <= lane.largest(head_slack):
+        return queue.slice(0, larger), "try_larger"
+    return queue.slice(0, want), "best_rate" if want == lane.cap else "split"
+
+
+def _pass_over(view: View, lane: LaneView, queue: DeadlineQueue, want: int) -> tuple[list[Ticket], str]:
+    """The largest batch whose tickets all have time for it; those with less stay behind."""
+    while want:
+        first = queue.first_due_after(view.due(lane, want))
+        left = len(queue) - first
+        if left >= want:
+            return queue.slice(first, want), "early_drop" if first else "tight_deadline"
+        want = min(want - 1, max(left, want // 2))
+    return [], ""
+
+
+def _fill(view: View, plan: Plan) -> None:
+    """Spare room goes to lower ranks of the lane, then to shorter lanes where padding is cheaper than waiting."""
+    lane = plan.view
+    tightest = min(ticket.deadline for ticket in plan.tickets)
+    limit = min(lane.cap, lane.largest(view.slack(tightest)))
+    due = view.due(lane, limit) if limit > len(plan.tickets) else inf
+    for queue in lane.lane.queues:
+        room = limit - len(plan.tickets)
+        if room > 0 and queue is not plan.tickets[0].place and _may_join(view, queue):
+            plan.tickets += queue.slice(queue.first_due_after(due), room)
+    for other in view.lanes:
+        if other.lane.model != lane.lane.model or other.lane.bucket >= lane.lane.bucket:
+            continue
+        for queue in other.firsts():
+            room = limit - len(plan.tickets)
+            alone = min(len(queue), other.cap)
+            one_more = lane.seconds(len(plan.tickets) + 1) - lane.seconds(len(plan.tickets))
+            if room > 0 and one_more <= other.seconds(alone) / alone:
+                plan.tickets += queue.slice(queue.first_due_after(due), room)
+
+
+def _may_join(view: View, queue: DeadlineQueue) -> bool:
+    """Retries ride along only where they push no first attempt over its deadline."""
+    return queue.rank < RETRIES_FROM or view.fits
+
+
+def _long_shot(view: View) -> Plan | None:
+    """Nothing fits safely. Rather than idle, try the ticket with most time left if it may well make it."""
+    best: Plan | None = None
+    for lane in view.lanes:
+        for queue in lane.lane.queues:
+            deadline, _, ticket = queue.by_deadline[queue.first_due_after(queue.by_deadline[-1][0])]
+            latest = deadline - view.margin - lane.seconds(1)
+            if latest >= view.now and (best is None or latest > best.latest_start):
+                best = Plan(lane, [ticket], "long_shot", queue.rank, latest, False)
+    return best

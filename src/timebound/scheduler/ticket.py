@@ -1,42 +1,102 @@
-"""What the scheduler handles: a waiting request, a batch of them, and what it knows of a model."""
+"""The nouns of the scheduler: a ticket waits, a batch runs, and every decision carries its reason."""
 
 from __future__ import annotations
 
+import enum
+from dataclasses import dataclass, field
 from typing import Any
 
-import msgspec
+
+class State(enum.Enum):
+    """Where a ticket is."""
+
+    OUT = "out"  # not yet offered, set aside, or finished
+    QUEUED = "queued"
+    RUNNING = "running"
 
 
-class Ticket(msgspec.Struct, eq=False, kw_only=True):
-    """One waiting request. `payload` is the caller's and never looked at."""
+@dataclass(slots=True, frozen=True)
+class ModelSpec:
+    """What the scheduler must know about a model. Times in seconds."""
+
+    name: str
+    deadline_s: float
+    members: int = 1  # > 1: an anytime ensemble, run one member after another
+    max_batch: int = 64  # what memory allows
+    can_fallback: bool = True  # decides only how a refusal is worded
+    max_queue: int = 10_000  # tickets; the bound in seconds of work is derived from the deadline
+
+
+@dataclass(slots=True, eq=False)
+class Ticket:
+    """One waiting request. Two tickets are equal only if they are the same object.
+
+    `deadline` and `arrived` are points on the monotonic clock. `size` is in the model's own unit (for example
+    tokens); a batch is padded to its largest. A higher `priority` matters more. `attempt` above 1 ranks behind
+    every first attempt.
+    """
 
     seq: int
     model: str
     deadline: float
     arrived: float
+    size: float = 1.0
+    priority: int = 0
+    attempt: int = 1
     payload: Any = None
-    is_gone: bool = False
-    """Answered or given up on: skip it wherever it turns up."""
-    is_queued: bool = False
-    dispatches: int = 0
+    members_done: int = 0
+    losses: int = 0  # batches that died under this ticket
+    state: State = State.OUT
+    waiting: bool = True  # somebody still wants the answer
+    abandoned: bool = False  # its client has gone; kept for a retry
+    place: Any = field(default=None, repr=False)  # the queue that holds it; owned by Lane
 
 
-class Batch(msgspec.Struct, eq=False, kw_only=True):
-    """Tickets to compute together, and why they were released now at this size."""
+@dataclass(slots=True, frozen=True)
+class Verdict:
+    """A ticket that was not queued: answer it now. `reason` is a stable code."""
+
+    action: str  # "fallback" or "refuse"
+    reason: str  # "hopeless", "queue_full", "no_slots"
+    retry_after_s: float
+
+
+@dataclass(slots=True, frozen=True)
+class SetAside:
+    """A queued ticket that the policy gave up on. `reason` is a stable code: "too_late", "displaced", "lost"."""
+
+    ticket: Ticket
+    reason: str
+
+
+@dataclass(slots=True, eq=False)
+class Batch:
+    """Tickets that run together on one slot, and why these."""
 
     id: int
     model: str
     tickets: list[Ticket]
     reason: str
-    predicted_s: float
+    size: float  # every item is padded to this
     started: float
+    predicted_s: float  # all members
+    latest_end: float  # after this point the first ticket is late
+    busy: int  # slots in use once this one started
+    members_done: int = 0
+    stage_started: float = 0.0
+    stage_end: float = 0.0  # predicted
+    busy_mark: float = 0.0  # integral of busy slots when the stage began
+    closed: bool = False
+
+    def __len__(self) -> int:
+        return len(self.tickets)
 
 
-class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What the scheduler must know of a model before it has seen it run."""
+@dataclass(slots=True, frozen=True)
+class Step:
+    """What happens after a member: `leave` are answered now with what they have, `go` says that the rest go on."""
 
-    name: str
-    deadline_s: float
-    max_batch: int = 64
-    first_guess_s: float = 0.010
-    """Seconds one lone item took at warm-up."""
+    go: bool
+    leave: list[Ticket]
+    stay: list[Ticket]
+    reason: str

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, cast
 
 from timebound.errors import WireError
-from timebound.types import Outcome, Timing
+from timebound.types import Outcome, Report, Timing
 from timebound.workers import wire
 
 log = logging.getLogger("timebound.workers")
@@ -19,19 +19,18 @@ class Dispatch(Protocol):
     """Who is told about slots; the scheduler's dispatcher."""
 
     def slot_up(self, slot: Slot) -> None: ...
-    def slot_down(self, slot: Slot) -> None: ...
-    def batch_back(
-        self, slot: Slot, outcomes: Sequence[Outcome], timing: Timing, members: int, of_members: int
-    ) -> None: ...
+    def slots_down(self, slots: Sequence[Slot]) -> None: ...
+    def report(self, slot: Slot, report: Report) -> None: ...
 
 
 class Slot(asyncio.Protocol):
     """One batch at a time in a worker, over a socket of its own."""
 
-    def __init__(self, worker: int, number: int, dispatch: Dispatch) -> None:
+    def __init__(self, worker: int, number: int, dispatch: Dispatch, on_lost: Callable[[], None]) -> None:
         self.worker = worker
         self.number = number
         self._dispatch = dispatch
+        self._on_lost = on_lost
         self._transport: asyncio.Transport | None = None
         self._reader = wire.FrameReader()
         self._batch_id: int | None = None
@@ -51,8 +50,13 @@ class Slot(asyncio.Protocol):
         if self._transport is not None and not self._transport.is_closing():
             self._transport.writelines(wire.encode(head, payloads))
 
+    def decide(self, batch_id: int, *, go: bool) -> None:
+        """Tell the slot whether its batch goes on with the next member."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.writelines(wire.encode(wire.Decision(batch_id, go)))
+
     def close(self) -> None:
-        """Drop the connection; the slot is reported down if it was up."""
+        """Drop the connection."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -68,7 +72,7 @@ class Slot(asyncio.Protocol):
             self.close()
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._dispatch.slot_down(self)
+        self._on_lost()
 
     def _receive(self, head: wire.Head, body: memoryview) -> None:
         if not isinstance(head, wire.Outcomes) or head.id != self._batch_id:
@@ -78,7 +82,7 @@ class Slot(asyncio.Protocol):
             Outcome(bytes(part), code, media) for part, code, media in zip(parts, head.codes, head.media, strict=True)
         ]
         timing = Timing(head.prepare_s, head.infer_s, head.finish_s)
-        self._dispatch.batch_back(self, outcomes, timing, head.members, head.of_members)
+        self._dispatch.report(self, Report(outcomes, timing, head.members, head.of_members))
 
 
 class Control(asyncio.Protocol):

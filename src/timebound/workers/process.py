@@ -13,14 +13,16 @@ import sys
 import threading
 import traceback
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 from timebound.clock import MonotonicClock
-from timebound.errors import SetupError, TimeboundError
+from timebound.errors import TimeboundError
 from timebound.log import set_up_logging
-from timebound.target import describe, load_models
-from timebound.types import Outcome, Timing
+from timebound.target import load_models, sentence
+from timebound.types import Report
 from timebound.workers import wire
+from timebound.workers.errands import serve_errands
 from timebound.workers.runner import Runner
 from timebound.workers.warmup import warm_up
 
@@ -40,11 +42,12 @@ def main(arguments: list[str]) -> int:
     set_up_logging(load.log_level, as_json=load.log_json)
     # Below the gateway: with both cores busy its event loop then waits 0.1 ms (p99) for a core, not 3.6 ms.
     os.nice(load.niceness)
+    if load.is_understudy:
+        return serve_errands(control, slots[0], load)
     try:
         runners, ready = _open(load)
     except Exception as error:
-        sentence = str(error) if isinstance(error, SetupError) else f"the worker failed: {describe(error)}"
-        wire.write_frame(control, wire.Failed(sentence, traceback.format_exc()))
+        wire.write_frame(control, wire.Failed(sentence(error), traceback.format_exc()))
         return 2
     threads = [
         threading.Thread(target=serve_slot, args=(sock, runners), name=f"slot-{number}", daemon=True)
@@ -81,10 +84,10 @@ def serve_slot(sock: socket.socket, runners: Mapping[str, Runner]) -> None:
             batch, body = frame
             if not isinstance(batch, wire.Batch):
                 raise TimeboundError(f"a slot takes batches, not {type(batch).__name__}")
-            runner = runners[batch.model]
-            outcomes, timing = runner.run(wire.split(body, batch.lengths))
-            head = _outcomes(batch.id, outcomes, timing, runner.members)
-            wire.write_frame(sock, head, [outcome.body for outcome in outcomes])
+            ask = partial(_ask, sock, batch.id)
+            report = runners[batch.model].run(wire.split(body, batch.lengths), ask, batch.ask_after_s)
+            if report is not None:
+                _send(sock, batch.id, report)
         except OSError:
             return  # the gateway closed its end
         except Exception:
@@ -93,8 +96,21 @@ def serve_slot(sock: socket.socket, runners: Mapping[str, Runner]) -> None:
             os._exit(70)
 
 
-def _outcomes(batch_id: int, outcomes: list[Outcome], timing: Timing, members: int) -> wire.Outcomes:
-    return wire.Outcomes(
+def _ask(sock: socket.socket, batch_id: int, report: Report) -> bool:
+    """Report what there is after a member, and wait to hear whether the next one is to run."""
+    _send(sock, batch_id, report)
+    frame = wire.read_frame(sock)
+    if frame is None:
+        raise ConnectionError("the gateway closed its end")
+    decision = frame[0]
+    if not isinstance(decision, wire.Decision) or decision.id != batch_id:
+        raise TimeboundError(f"expected the decision on batch {batch_id}, got {type(decision).__name__}")
+    return decision.go
+
+
+def _send(sock: socket.socket, batch_id: int, report: Report) -> None:
+    outcomes, timing = report.outcomes, report.timing
+    head = wire.Outcomes(
         batch_id,
         [outcome.code for outcome in outcomes],
         [outcome.media for outcome in outcomes],
@@ -102,9 +118,10 @@ def _outcomes(batch_id: int, outcomes: list[Outcome], timing: Timing, members: i
         timing.prepare_s,
         timing.infer_s,
         timing.finish_s,
-        members,
-        members,
+        report.members,
+        report.of_members,
     )
+    wire.write_frame(sock, head, [outcome.body for outcome in outcomes])
 
 
 if __name__ == "__main__":

@@ -4,18 +4,34 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 import numpy as np
 
+from timebound.backends.ensemble import Steps, in_steps
 from timebound.body import read_json
 from timebound.clock import Clock
 from timebound.errors import RequestError
 from timebound.model import Model, name_of
-from timebound.types import Outcome, Timing
+from timebound.types import Outcome, Report, Timing
 
 log = logging.getLogger("timebound.worker")
+
+
+Ask: TypeAlias = Callable[[Report], bool]
+"""Takes the answers so far; says whether the next member is to run."""
+
+
+class _Prepared:
+    """A batch after `prepare`: what goes on, and the outcome of what does not, by its place."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.requests: list[Any] = []
+        self.items: list[Any] = []
+        self.refused: dict[int, Outcome] = {}
+        self.prepare_s = 0.0
 
 
 class Runner:
@@ -30,28 +46,72 @@ class Runner:
         self._decode: Callable[[Any], Any] = bytes if request is None else msgspec.json.Decoder(request).decode
         self._encode = msgspec.json.Encoder(enc_hook=_plain).encode
 
-    def run(self, bodies: Sequence[bytes | memoryview]) -> tuple[list[Outcome], Timing]:
-        """One outcome per body, in order; never raises for what a client or the model did wrong."""
-        outcomes: list[Outcome | None] = [None] * len(bodies)
+    def run(
+        self, bodies: Sequence[bytes | memoryview], ask: Ask | None = None, ask_after_s: float = 0.0
+    ) -> Report | None:
+        """One outcome per body, in order; never raises for what a client or the model did wrong.
+
+        With `ask`, an ensemble that has run for `ask_after_s` reports after each member but the last and goes on
+        only if told so; None says that it was not, and the last report stands.
+        """
         start = self._clock.now()
-        requests, items, places = [], [], []
+        batch = self._prepare(bodies)
+        batch.prepare_s = self._clock.now() - start
+        if ask is not None and self.members > 1 and batch.items:
+            outputs = self._infer_in_steps(batch, ask, ask_after_s)
+            if outputs is None:
+                return None
+        else:
+            outputs = self._infer_apart(batch.items)
+        infer_s = self._clock.now() - start - batch.prepare_s
+        return self._report(batch, outputs, infer_s, self.members)
+
+    def _prepare(self, bodies: Sequence[bytes | memoryview]) -> _Prepared:
+        batch = _Prepared(len(bodies))
         for place, body in enumerate(bodies):
             try:
                 request = self.decode(body)
                 item = self.model.prepare(request)
             except Exception as error:
-                outcomes[place] = self._failure(error, "prepare")
+                batch.refused[place] = self._failure(error, "prepare")
             else:
-                requests.append(request)
-                items.append(item)
-                places.append(place)
-        prepared = self._clock.now()
-        outputs = self._infer_apart(items)
-        inferred = self._clock.now()
-        for place, request, output in zip(places, requests, outputs, strict=True):
-            outcomes[place] = self._finish(request, output)
-        timing = Timing(prepared - start, inferred - prepared, self._clock.now() - inferred)
-        return [outcome for outcome in outcomes if outcome is not None], timing
+                batch.requests.append(request)
+                batch.items.append(item)
+        return batch
+
+    def _infer_in_steps(self, batch: _Prepared, ask: Ask, ask_after_s: float) -> list[Any] | None:
+        """Outputs after all members, or None if the ensemble was told to leave it at fewer."""
+        stacked = stack(batch.items)
+        start = self._clock.now()
+        broken: list[Exception] = []
+
+        def report(infer: Callable[[], Any], members: int) -> bool:
+            infer_s = self._clock.now() - start
+            if infer_s < ask_after_s:
+                return True
+            so_far = self._report(batch, unstack(infer(), len(batch.items), self.name), infer_s, members)
+            try:
+                return ask(so_far)
+            except Exception as error:
+                broken.append(error)
+                raise
+
+        steps = Steps(lambda: self.model.infer(stacked), report)
+        try:
+            with in_steps(steps):
+                outputs = unstack(self.model.infer(stacked), len(batch.items), self.name)
+        except Exception:
+            if broken:  # it was the asking that failed, not the model
+                raise
+            return self._infer_apart(batch.items)
+        return outputs if steps.is_complete else None
+
+    def _report(self, batch: _Prepared, outputs: Sequence[Any], infer_s: float, members: int) -> Report:
+        start = self._clock.now()
+        finished = iter([self._finish(request, out) for request, out in zip(batch.requests, outputs, strict=True)])
+        outcomes = [batch.refused.get(place) or next(finished) for place in range(batch.size)]
+        timing = Timing(batch.prepare_s, infer_s, self._clock.now() - start)
+        return Report(outcomes, timing, members, self.members)
 
     def decode(self, body: bytes | memoryview) -> Any:
         """The typed request of a body, or the raw bytes; raises `RequestError` naming the field at fault."""
@@ -107,14 +167,20 @@ def failure(code: str, detail: str, field: str | None = None) -> Outcome:
 def stack(items: Sequence[Any]) -> Any:
     """A batch from items: arrays (or dicts or tuples of arrays) of one shape are stacked, anything else is a list."""
     first = items[0]
-    if isinstance(first, np.ndarray):
-        same = all(isinstance(i, np.ndarray) and i.shape == first.shape and i.dtype == first.dtype for i in items)
-        return np.stack(items) if same else list(items)
+    if isinstance(first, np.ndarray | np.generic):
+        return np.stack(items) if all(_stacks_with(first, item) for item in items) else list(items)
     if isinstance(first, dict) and first and all(isinstance(i, dict) and i.keys() == first.keys() for i in items):
         return {name: stack([item[name] for item in items]) for name in first}
     if isinstance(first, tuple) and first and all(isinstance(i, tuple) and len(i) == len(first) for i in items):
         return tuple(stack([item[place] for item in items]) for place in range(len(first)))
     return list(items)
+
+
+def _stacks_with(first: Any, item: Any) -> bool:
+    if not isinstance(item, np.ndarray | np.generic) or item.shape != first.shape:
+        return False
+    # Texts of different lengths differ in dtype and stack all the same.
+    return bool(item.dtype == first.dtype) or item.dtype.kind == first.dtype.kind == "U"
 
 
 def unstack(outputs: Any, count: int, name: str) -> list[Any]:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from timebound.backends.base import Backend, TensorSpec
+from timebound.backends.ensemble import Ensemble
 from timebound.clock import Clock
 from timebound.errors import RequestError, SetupError
 from timebound.model import Model, example_body, request_schema
@@ -28,6 +29,8 @@ def warm_up(runner: Runner, clock: Clock) -> ModelInfo:
     else:
         example = sample(schema) if schema is not None else b""
         took = _twice(clock, lambda: _walk(runner, example_body(example), "a made-up body"))
+    if isinstance(model.net, Ensemble):
+        model.net.put_in_order()
     return _info(runner, schema, example, took)
 
 
@@ -48,6 +51,8 @@ def _info(runner: Runner, schema: dict[str, Any] | None, example: Any, took: flo
         members=runner.members,
         combine=getattr(model.net, "combine", None),
         has_fallback=callable(model.fallback),
+        size_field=cls.size if isinstance(cls.size, str) else None,
+        has_size=callable(cls.size),
         max_batch=cls.max_batch,
         is_parallel=parallel,
         warm_up_s=took,
@@ -108,5 +113,7 @@ def sample(schema: dict[str, Any], defs: dict[str, Any] | None = None) -> Any:
         required = schema.get("required", [])
         return {name: sample(part, defs) for name, part in schema.get("properties", {}).items() if name in required}
     if schema.get("type") == "array":
-        return [sample(schema.get("items", {}), defs)] * int(schema.get("minItems", 0))
+        first = [sample(part, defs) for part in schema.get("prefixItems", [])]
+        more = int(schema.get("minItems", 0)) - len(first)
+        return first + [sample(schema.get("items") or {}, defs) for _ in range(more)]
     return {"string": "", "integer": 0, "number": 0.0, "boolean": False}.get(str(schema.get("type")))

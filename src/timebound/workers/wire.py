@@ -34,7 +34,10 @@ SOCKET_BUFFER = 4 << 20
 
 
 class Load(msgspec.Struct, array_like=True, frozen=True):
-    """Gateway to worker, control: load this target; use at most `max_slots` slots, `threads` each."""
+    """Gateway to worker, control: load this target; use at most `max_slots` slots, `threads` each.
+
+    An understudy imports the target without loading it: no weights, and no slots that infer.
+    """
 
     target: str
     max_slots: int
@@ -42,6 +45,7 @@ class Load(msgspec.Struct, array_like=True, frozen=True):
     niceness: int
     log_level: str
     log_json: bool
+    is_understudy: bool = False
 
 
 class Ready(msgspec.Struct, array_like=True, frozen=True):
@@ -69,10 +73,15 @@ class Batch(msgspec.Struct, array_like=True, frozen=True):
     model: str
     deadlines: list[float]
     lengths: list[int]
+    ask_after_s: float = 0.0
+    """From then on the worker reports after each ensemble member and waits for a `Decision`."""
 
 
 class Outcomes(msgspec.Struct, array_like=True, frozen=True):
-    """Worker to gateway, slot: one outcome per item of the batch, in order."""
+    """Worker to gateway, slot: one outcome per item of the batch, in order.
+
+    With fewer `members` than `of_members` these are the best answers so far, and the worker waits for a `Decision`.
+    """
 
     id: int
     codes: list[str]
@@ -85,8 +94,33 @@ class Outcomes(msgspec.Struct, array_like=True, frozen=True):
     of_members: int
 
 
-Head: TypeAlias = Load | Ready | Failed | Stop | Batch | Outcomes
-KINDS: tuple[type[Head], ...] = (Load, Ready, Failed, Stop, Batch, Outcomes)
+class Decision(msgspec.Struct, array_like=True, frozen=True):
+    """Gateway to worker, slot: go on with the batch's next member, or leave it at what was reported."""
+
+    id: int
+    go: bool
+
+
+class Errand(msgspec.Struct, array_like=True, frozen=True):
+    """Gateway to understudy: for each payload run `fallback` or `size` of its model."""
+
+    numbers: list[int]
+    duties: list[str]
+    models: list[str]
+    lengths: list[int]
+
+
+class ErrandDone(msgspec.Struct, array_like=True, frozen=True):
+    """Understudy to gateway: a size, or an answer (its bytes are the body), or a code that says why not."""
+
+    number: int
+    code: str
+    media: str
+    size: float
+
+
+Head: TypeAlias = Load | Ready | Failed | Stop | Batch | Outcomes | Decision | Errand | ErrandDone
+KINDS: tuple[type[Head], ...] = (Load, Ready, Failed, Stop, Batch, Outcomes, Decision, Errand, ErrandDone)
 
 _encoder = msgspec.msgpack.Encoder()
 _decoders = [msgspec.msgpack.Decoder(kind) for kind in KINDS]
@@ -114,7 +148,7 @@ def decode_head(kind: int, data: bytes | bytearray | memoryview) -> Head:
     """The head of a frame of this kind."""
     try:
         head: Head = _decoders[kind].decode(data)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise WireError(f"bad {KINDS[kind].__name__} head: {error}") from error
     return head
 
@@ -122,7 +156,7 @@ def decode_head(kind: int, data: bytes | bytearray | memoryview) -> Head:
 def split(body: memoryview, lengths: Sequence[int]) -> list[memoryview]:
     """The body's items, as views."""
     ends = list(accumulate(lengths))
-    if (ends[-1] if ends else 0) != len(body):
+    if (ends[-1] if ends else 0) != len(body) or any(length < 0 for length in lengths):
         raise WireError(f"lengths add up to {ends[-1] if ends else 0}, the body has {len(body)} bytes")
     return [body[end - length : end] for end, length in zip(ends, lengths, strict=True)]
 

@@ -1,0 +1,302 @@
+"""How much is answered in time when there is too much to do: Timebound and FastAPI + uvicorn, real processes.
+
+Parts: `ensemble` (three networks, fewer when time is short), `single` (the same three as one model with a fallback),
+`recovery` (the ensemble before, during and after a threefold overload, drawn as a PNG), `fastapi` (the same traffic on
+the peer), `text` (a small transformer, lengths 5 to 60, in a closed loop).
+
+Capacity is what the server itself reaches in this run: closed loop, 50 requests under way, deadline 5 s, only answers
+of full quality counted. A load of 1.5x is Poisson arrivals at 1.5 times that, in requests per second; FastAPI gets the
+rates of the ensemble. The bare loop at its best batch size is measured in the same rounds and shown beside it. Each
+attempt has 250 ms; then the client leaves and sends the same uuid again, up to two times.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from benchmarks.bare import BareLoop, ensemble_step, text_step
+from benchmarks.commandline import Failed, finish, names, options_parser, say
+from benchmarks.contestants import ROOT, fastapi, timebound
+from benchmarks.goodput_report import CapacityTurn, Level, Recovery, Results, TextTurn, bins, figures, summarise, table
+from benchmarks.load import EnsembleTraffic, TextTraffic, Traffic, answers_right, free_port, measure
+from benchmarks.openloop import Phase, drive
+from benchmarks.plot import draw
+from benchmarks.processes import ForeignLoad, Server
+from benchmarks.seen import SEEN_ENV, count_seen, repeats
+from benchmarks.texts import load_texts
+from benchmarks.workload import MODELS_ENV, Sample, load_samples
+
+PARTS = ("ensemble", "single", "recovery", "fastapi", "text")
+# Which app serves each image model.
+APPS = {"ensemble": "anytime", "single": "single"}
+CONCURRENCY = 50
+# So far away that nothing has to be left out.
+UNHURRIED = "Timebound-Timeout-Ms: 5000\r\n"
+TEXT_BATCHES = (1, 4, 8)
+OVERLOAD = 3.0
+USUAL_LOAD = 0.8
+# Between two levels, so that each starts with an empty queue.
+PAUSE_S = 0.3
+
+EXAMPLES = """\
+examples:
+  python benchmarks/goodput.py --quick
+  python benchmarks/goodput.py --json out.json --plot recovery.png
+  python benchmarks/goodput.py --quick --only ensemble,recovery
+  python benchmarks/goodput.py --only ensemble --levels 1.5 --seconds 5
+"""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is measured, and for how long in seconds."""
+
+    levels: dict[str, tuple[float, ...]]
+    level_s: float
+    rounds: int
+    bare_s: float
+    closed_s: float
+    before_s: float
+    overload_s: float
+    after_s: float
+
+
+FULL = Plan(
+    levels={"ensemble": (0.8, 1.0, 1.5, 2.0), "single": (0.8, 1.0, 1.5, 2.0), "fastapi": (1.0, 1.5)},
+    level_s=20.0,
+    rounds=4,
+    bare_s=2.0,
+    closed_s=3.0,
+    before_s=5.0,
+    overload_s=10.0,
+    after_s=5.0,
+)
+QUICK = Plan(
+    levels={"ensemble": (1.0, 1.5), "single": (1.5,), "fastapi": (1.5,)},
+    level_s=4.0,
+    rounds=2,
+    bare_s=0.6,
+    closed_s=1.0,
+    before_s=1.0,
+    overload_s=2.0,
+    after_s=2.0,
+)
+
+
+class Run:
+    """One run of the benchmark: starts servers, measures, keeps the results."""
+
+    def __init__(self, options: argparse.Namespace, plan: Plan) -> None:
+        self._parts: list[str] = options.only
+        self._models: Path = options.models
+        self._serve_args: list[str] = options.serve_args
+        self._seed: int = options.seed
+        self._plan = plan
+        self.results = Results()
+
+    def all(self) -> Results:
+        """Every part that was asked for."""
+        if {"ensemble", "recovery", "fastapi"} & set(self._parts):
+            self._images("ensemble")
+        if "single" in self._parts:
+            self._images("single")
+        if "fastapi" in self._parts:
+            self._fastapi()
+        if "text" in self._parts:
+            self._text()
+        return self.results
+
+    # ------------------------------------------------------------------ Timebound, pictures
+
+    def _images(self, model: str) -> None:
+        samples = load_samples(self._models)
+        with tempfile.TemporaryDirectory(prefix="goodput-") as folder:
+            port = free_port()
+            traffic = EnsembleTraffic(port, samples)
+            command = timebound(APPS[model], self._serve_args)
+            with self._running(f"timebound, {model}", command, traffic, {SEEN_ENV: folder}):
+                unhurried = EnsembleTraffic(port, samples, UNHURRIED)
+                self._find_capacity(model, unhurried)
+                if model in self._parts:
+                    self._climb(model, traffic)
+                    say(f"{model}: capacity once more")
+                    self.results.capacity_after[model] = self._closed_loop(unhurried)
+                if model == "ensemble" and "recovery" in self._parts:
+                    self._recover(traffic)
+                seen = count_seen(Path(folder))
+        self.results.computed[model] = seen.total()
+        self.results.computed_twice[model] = repeats(seen)
+
+    def _find_capacity(self, model: str, traffic: Traffic) -> None:
+        """Server and bare loop in turn, so that noise hits both alike; the quieter half of the rounds counts."""
+        say(f"{model}: capacity in a closed loop, c={CONCURRENCY}")
+        measure(traffic, CONCURRENCY, 1.0)  # the server learns what batches cost
+        rounds: list[CapacityTurn] = []
+        with BareLoop(partial(ensemble_step, self._models)) as loop:
+            for _ in range(self._plan.rounds):
+                foreign = ForeignLoad()
+                bare = loop.ceiling(self._plan.bare_s).rate
+                rounds.append(CapacityTurn(self._closed_loop(traffic), bare, foreign.cores()))
+        turn = self.results.keep_capacity(model, rounds)
+        say(f"{model}: {turn.served_rps:.1f}/s, bare loop {turn.bare_rps:.1f}/s")
+
+    def _closed_loop(self, traffic: Traffic) -> float:
+        load = measure(traffic, CONCURRENCY, self._plan.closed_s)
+        self.results.closed_loop_errors += load.errors
+        self.results.needlessly_degraded += load.degraded
+        return load.rps
+
+    def _climb(self, name: str, traffic: Traffic) -> None:
+        for load in self._plan.levels[name]:
+            self._level(name, traffic, load)
+
+    def _level(self, name: str, traffic: Traffic, load: float) -> None:
+        rate = load * self.results.capacity["single" if name == "single" else "ensemble"]
+        say(f"{name}: {load:.1f}x, {rate:.0f}/s for {self._plan.level_s:.0f} s")
+        time.sleep(PAUSE_S)
+        foreign = ForeignLoad()
+        record = drive(traffic, [Phase(rate, self._plan.level_s)], self._seed)
+        self.results.levels.setdefault(name, []).append(_told(summarise(record, load, foreign.cores())))
+
+    def _recover(self, traffic: Traffic) -> None:
+        plan, capacity = self._plan, self.results.capacity["ensemble"]
+        say(f"recovery: {USUAL_LOAD}x, then {plan.overload_s:.0f} s of {OVERLOAD:.0f}x, then {USUAL_LOAD}x")
+        time.sleep(PAUSE_S)
+        phases = [
+            Phase(USUAL_LOAD * capacity, plan.before_s),
+            Phase(OVERLOAD * capacity, plan.overload_s),
+            Phase(USUAL_LOAD * capacity, plan.after_s),
+        ]
+        foreign = ForeignLoad()
+        record = drive(traffic, phases, self._seed)
+        self.results.recovery = Recovery(
+            level=_told(summarise(record, 0.0, foreign.cores())),
+            bins=bins(record),
+            overload_begins_s=plan.before_s,
+            overload_ends_s=plan.before_s + plan.overload_s,
+            capacity=capacity,
+        )
+
+    # ------------------------------------------------------------------ the peer, and texts
+
+    def _fastapi(self) -> None:
+        samples: Sequence[Sample] = load_samples(self._models)
+        for load in self._plan.levels["fastapi"]:
+            # A fresh one each time: long after a level it still works for clients that have gone.
+            traffic = EnsembleTraffic(free_port(), samples)
+            with self._running("fastapi", fastapi("ensemble"), traffic, {}, is_ours=False):
+                self._level("fastapi", traffic, load)
+
+    def _text(self) -> None:
+        plan = self._plan
+        traffic = TextTraffic(free_port(), load_texts(self._models))
+        with (
+            self._running("timebound, text", timebound("text", self._serve_args), traffic, {}),
+            BareLoop(partial(text_step, self._models)) as loop,
+        ):
+            measure(traffic, CONCURRENCY, 1.0)  # the server learns what batches cost
+            for number in range(plan.rounds):
+                say(f"text: round {number + 1} of {plan.rounds}")
+                foreign = ForeignLoad()
+                paces = {batch: loop.ceiling(plan.bare_s / 2, batch).rate for batch in TEXT_BATCHES}
+                best = max(paces, key=lambda batch: paces[batch])
+                load = measure(traffic, CONCURRENCY, plan.closed_s)
+                self.results.closed_loop_errors += load.errors
+                self.results.text.append(TextTurn(load, paces[best], best, foreign.cores()))
+
+    @contextmanager
+    def _running(
+        self, name: str, command: Sequence[str], traffic: Traffic, env: dict[str, str], is_ours: bool = True
+    ) -> Iterator[None]:
+        say(f"starting {name}")
+        command = [*command, "--port", str(traffic.port)]
+        with Server(name, command, {MODELS_ENV: str(self._models), **env}, lambda: answers_right(traffic)) as server:
+            yield
+            if is_ours:
+                self.results.complaints += [f"{name}: {line}" for line in server.complaints()]
+
+
+def _told(level: Level) -> Level:
+    say(
+        f"  in time by the model {level.in_time_by_model:.4f}, members {level.mean_members:.2f}, "
+        f"late {level.late}, client {level.client_cpu:.2f} cores"
+    )
+    return level
+
+
+def build(models: Path) -> None:
+    """Build what is missing, in processes of their own: this one needs neither onnx nor onnxruntime."""
+    for script in ("models.py", "transformer.py"):
+        subprocess.run([sys.executable, str(ROOT / "benchmarks" / script), str(models)], check=True, stdout=2)
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = options_parser(__doc__, EXAMPLES)
+    parser.add_argument(
+        "--only",
+        type=lambda text: names(PARTS, text),
+        default=list(PARTS),
+        metavar="NAMES",
+        help=f"parts, of {','.join(PARTS)}; default: all",
+    )
+    parser.add_argument(
+        "--levels",
+        type=lambda text: tuple(float(level) for level in text.split(",")),
+        metavar="LOADS",
+        help="loads instead of the planned ones, such as 0.8,1.5",
+    )
+    parser.add_argument("--seconds", type=float, metavar="S", help="length of each level")
+    parser.add_argument("--seed", type=int, default=1, help="of the arrivals; default: %(default)s")
+    parser.add_argument(
+        "--plot",
+        type=Path,
+        default=ROOT / "benchmarks/out/recovery.png",
+        metavar="FILE",
+        help="where the recovery is drawn; default: %(default)s",
+    )
+    return parser.parse_args(arguments)
+
+
+def make_plan(options: argparse.Namespace) -> Plan:
+    """The plan as asked for."""
+    plan = QUICK if options.quick else FULL
+    levels = {name: options.levels or loads for name, loads in plan.levels.items()}
+    return replace(plan, levels=levels, level_s=options.seconds or plan.level_s)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = parse(arguments)
+
+    def measured() -> Results:
+        build(options.models)
+        return Run(options, make_plan(options)).all()
+
+    try:
+        results = finish("goodput", measured)
+    except Failed as failure:
+        return failure.code
+    print(table(results))
+    for line in results.complaints[:20]:
+        print(f"said by {line}", file=sys.stderr)
+    if results.recovery:
+        draw(results.recovery, options.plot)
+        print(f"recovery drawn in {options.plot}")
+    if options.json:
+        options.json.write_text(json.dumps(figures(results), indent=2) + "\n")
+    if results.wrong():
+        print(f"goodput: {results.wrong()} answers were wrong, or missing in a closed loop", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

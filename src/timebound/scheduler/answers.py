@@ -1,0 +1,227 @@
+"""Who gets which answer, and when at the latest: attempts, their guards, fallbacks and refusals.
+
+Best first: the full answer; the members that are done when time is up or the backlog needs the slot; the model's
+fallback; a refusal. Each attempt has a guard, a timer shortly before its deadline, that gives the best there is then.
+So nobody is answered late, whatever the predictions were worth.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+
+from timebound.clock import Clock
+from timebound.errors import DeadlineMissed, Refusal, RequestError, WorkerDied
+from timebound.events import Degraded, Events
+from timebound.scheduler.margin import Margin
+from timebound.scheduler.pending import Attempt, Pending
+from timebound.scheduler.scheduler import Scheduler
+from timebound.scheduler.ticket import State, Ticket
+from timebound.types import Deliver, Outcome, Quality, Request, Result, Source
+
+_MOST_OF_A_LIMIT = 0.1
+"""No more than this share of a request's time is kept free at its end, for writing and for its fallback each."""
+
+_REFUSALS = {
+    "queue_full": "too many requests are waiting already",
+    "hopeless": "this request cannot be computed before its deadline",
+    "displaced": "more work is waiting than can be done before its deadlines",
+    "too_late": "the load left no time for this request before its deadline",
+}
+
+
+class Helper(Protocol):
+    """Who computes sizes and fallbacks of the user's own: the understudy."""
+
+    def size(self, model: str, body: bytes, done: Callable[[float | None], None]) -> None: ...
+    def fallback(self, model: str, body: bytes, done: Callable[[Outcome | None], None]) -> None: ...
+
+
+class Answers:
+    """The attempts that wait. Every attempt that is added gets exactly one delivery, unless it is dropped."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        *,
+        helper: Helper,
+        clock: Clock,
+        events: Events,
+        loop: asyncio.AbstractEventLoop,
+        margin_s: float,
+    ) -> None:
+        self._scheduler = scheduler
+        self._helper = helper
+        self._clock = clock
+        self._events = events
+        self._loop = loop
+        self.margin = Margin(margin_s)
+        self._fallback_time = Margin(0.020)
+        self._by_key: dict[tuple[str, str], Pending] = {}
+        self._drains: list[asyncio.Future[None]] = []
+        self.waiting = 0
+
+    async def drained(self) -> None:
+        """Return when no attempt waits."""
+        if self.waiting:
+            idle = self._loop.create_future()
+            self._drains.append(idle)
+            await idle
+
+    # ------------------------------------------------------------------ attempts
+
+    def find(self, key: tuple[str, str]) -> Pending | None:
+        """The request with this key that another attempt can join."""
+        return self._by_key.get(key)
+
+    def add(self, pending: Pending, request: Request, deliver: Deliver) -> Attempt:
+        """One more client waits for `pending`."""
+        attempt = Attempt(request, deliver, pending)
+        pending.attempts.append(attempt)
+        self.waiting += 1
+        if pending.key is not None:
+            self._by_key[pending.key] = pending
+        self._arm(attempt, self._guard_at(attempt))
+        return attempt
+
+    def drop(self, attempt: Attempt) -> None:
+        """The client has left. Its request is dropped before it runs, unless a retry may come for it by its key."""
+        pending = attempt.pending
+        if attempt not in pending.attempts:
+            return
+        self._remove(attempt)
+        if not pending.attempts:
+            keep = pending.key is not None and not pending.is_falling
+            self._scheduler.abandon(pending.ticket, self._clock.now(), keep)
+            if not keep:
+                self.forget(pending)
+
+    def forget(self, pending: Pending) -> None:
+        """Nobody can join it any more."""
+        if pending.key is not None and self._by_key.get(pending.key) is pending:
+            del self._by_key[pending.key]
+
+    def _remove(self, attempt: Attempt) -> None:
+        attempt.pending.attempts.remove(attempt)
+        self._close(attempt)
+
+    def _close(self, attempt: Attempt) -> None:
+        if attempt.guard is not None:
+            attempt.guard.cancel()
+        self.waiting -= 1
+        if self.waiting == 0:
+            for idle in self._drains:
+                if not idle.done():
+                    idle.set_result(None)
+            self._drains.clear()
+
+    # ------------------------------------------------------------------ answers
+
+    def give(self, pending: Pending, result: Result | RequestError) -> None:
+        """Give every attempt that waits this answer; nothing happens if none does."""
+        attempts, pending.attempts = pending.attempts, []
+        if not attempts:
+            return
+        self._scheduler.withdraw(pending.ticket)
+        self.forget(pending)
+        for number, attempt in enumerate(attempts):
+            self._close(attempt)
+            if number == 1 and isinstance(result, Result):
+                result = msgspec.structs.replace(result, source=Source.JOINED)
+            attempt.deliver(result)
+
+    def give_up(self, pending: Pending, reason: str, retry_after_s: float | None = None) -> None:
+        """The policy will not run this request: the members it has, its fallback, or a refusal, now."""
+        if not pending.attempts:
+            self.forget(pending)
+        elif pending.best is not None:
+            self._events.emit(Degraded(pending.info.name, 1, Quality.PARTIAL, reason))
+            self.give(pending, pending.best)
+        elif pending.info.has_fallback:
+            pending.is_falling = True
+            self.forget(pending)
+            for attempt in list(pending.attempts):
+                self._fall_back(attempt, reason)
+        else:
+            self.give(pending, self._refusal(pending.ticket, reason, retry_after_s))
+
+    def _refusal(self, ticket: Ticket, reason: str, retry_after_s: float | None = None) -> RequestError:
+        if reason == "lost":
+            return WorkerDied("the worker died while computing this request")
+        if reason not in _REFUSALS:
+            where = "while it was computed" if ticket.state is State.RUNNING else "in the queue"
+            return DeadlineMissed(f"the deadline came {where}")
+        wait_s = self._scheduler.retry_after_s(self._clock.now()) if retry_after_s is None else retry_after_s
+        return Refusal(_REFUSALS[reason], code=reason, retry_after_s=wait_s)
+
+    def _finish(self, attempt: Attempt, result: Result | RequestError) -> None:
+        """Answer one attempt; the request itself goes on only for others that wait for it."""
+        pending, ticket = attempt.pending, attempt.pending.ticket
+        self._remove(attempt)
+        if not pending.attempts:
+            is_running = ticket.state is State.RUNNING
+            if not (is_running and pending.key is not None and isinstance(result, RequestError)):
+                self._scheduler.withdraw(ticket)
+            # While it runs a retry may still join it: the same work is not done twice.
+            if not is_running:
+                self.forget(pending)
+        attempt.deliver(result)
+
+    # ------------------------------------------------------------------ fallbacks
+
+    def _fall_back(self, attempt: Attempt, reason: str) -> None:
+        attempt.is_last_chance = True
+        self._arm(attempt, self._guard_at(attempt))
+        asked = self._clock.now()
+
+        def done(outcome: Outcome | None) -> None:
+            now = self._clock.now()
+            self._fallback_time.observe(now - asked)
+            if attempt not in attempt.pending.attempts:
+                return  # the model, or the guard, was faster
+            if outcome is None:
+                self._finish(attempt, self._refusal(attempt.pending.ticket, reason))
+                return
+            info = attempt.pending.info
+            self._events.emit(Degraded(info.name, 1, Quality.FALLBACK, reason))
+            waited_s = now - attempt.request.arrived
+            result = Result(outcome, Quality.FALLBACK, Source.COMPUTED, 0, info.members, 0, waited_s)
+            self._finish(attempt, result)
+
+        self._helper.fallback(attempt.request.model, attempt.request.body, done)
+
+    # ------------------------------------------------------------------ the guard
+
+    def _guard_at(self, attempt: Attempt) -> float:
+        """When this attempt must be given what there is; earlier by a fallback's time where one would be needed."""
+        request = attempt.request
+        most = _MOST_OF_A_LIMIT * (request.deadline - request.arrived)
+        margin = min(self.margin.seconds, most)
+        if attempt.is_last_chance:
+            return request.deadline - margin / 4  # an error is worth little: the fallback gets all the time there is
+        if attempt.pending.info.has_fallback and attempt.pending.best is None:
+            margin += min(self._fallback_time.seconds, most)
+        return request.deadline - margin
+
+    def _arm(self, attempt: Attempt, at: float) -> None:
+        if attempt.guard is not None:
+            attempt.guard.cancel()
+        attempt.guard = self._loop.call_later(max(0.0, at - self._clock.now()), self._guard, attempt)
+
+    def _guard(self, attempt: Attempt) -> None:
+        pending = attempt.pending
+        now, at = self._clock.now(), self._guard_at(attempt)
+        if now < at:  # the event loop fires up to a millisecond early, and a partial answer moves the time
+            self._arm(attempt, at)
+            return
+        self.margin.observe(now - at)
+        if pending.best is not None:
+            self._events.emit(Degraded(pending.info.name, 1, Quality.PARTIAL, "guard"))
+            self._finish(attempt, pending.best)
+        elif pending.info.has_fallback and not attempt.is_last_chance:
+            self._fall_back(attempt, "guard")
+        else:
+            self._finish(attempt, self._refusal(pending.ticket, "guard"))

@@ -1,0 +1,99 @@
+"""Is this an overload that lasts? The policy serves the newest first only then."""
+
+from __future__ import annotations
+
+import math
+
+# All in multiples of the deadline or of what the slots can do.
+SHORT_MEMORY = 0.2  # notices the end of a burst
+LONG_MEMORY = 4.0  # averages chance away
+STEP = 0.01  # of a memory: how finely it fades
+ENTER_RATE, LEAVE_RATE = 1.35, 1.15
+# Turning to the newest gives up the tickets that wait now: up to one deadline of work, once. An overload that has
+# lasted for two is worth that.
+PATIENCE = 2.0
+
+
+class ArrivalRate:
+    """Seconds of work that arrive per second, over about the last `memory_s`."""
+
+    __slots__ = ("_at", "_memory_s", "_sum")
+
+    def __init__(self, memory_s: float) -> None:
+        self._memory_s = memory_s
+        self._sum = 0.0
+        self._at = 0.0
+
+    def add(self, work_s: float, now: float) -> None:
+        if now - self._at > STEP * self._memory_s:  # arrivals a moment apart need no exponential each
+            self._sum = self._decayed(now)
+            self._at = now
+        self._sum += work_s
+
+    def rate(self, now: float) -> float:
+        return self._decayed(now) / self._memory_s
+
+    def _decayed(self, now: float) -> float:
+        return self._sum * math.exp(-max(0.0, now - self._at) / self._memory_s) if self._sum else 0.0
+
+
+class Arrivals:
+    """The arrival rate of one model, over a short and a long while."""
+
+    __slots__ = ("long", "short")
+
+    def __init__(self, deadline_s: float) -> None:
+        self.short = ArrivalRate(SHORT_MEMORY * deadline_s)
+        self.long = ArrivalRate(LONG_MEMORY * deadline_s)
+
+    def add(self, work_s: float, now: float) -> None:
+        self.short.add(work_s, now)
+        self.long.add(work_s, now)
+
+
+class ServedShare:
+    """The share of its tickets that a lane could run, over about the last `memory_s`."""
+
+    __slots__ = ("_offered", "_taken")
+
+    def __init__(self, memory_s: float) -> None:
+        self._offered = ArrivalRate(memory_s)
+        self._taken = ArrivalRate(memory_s)
+
+    def offered(self, now: float) -> None:
+        self._offered.add(1.0, now)
+
+    def taken(self, count: int, now: float) -> None:
+        self._taken.add(count, now)
+
+    def share(self, now: float) -> float:
+        offered = self._offered.rate(now)
+        return self._taken.rate(now) / offered if offered else 1.0
+
+
+class Overload:
+    """Remembers since when the backlog has not fitted, and whether the overload counts as lasting."""
+
+    __slots__ = ("_is_lasting", "_lasting_from")
+
+    def __init__(self) -> None:
+        self._lasting_from = math.inf
+        self._is_lasting = False
+
+    def fell_behind(self, now: float, deadline_s: float) -> None:
+        """Not everything that waits can be served in time."""
+        self._lasting_from = min(self._lasting_from, now + PATIENCE * deadline_s)
+
+    def caught_up(self) -> None:
+        """Nothing waits any more."""
+        self._lasting_from = math.inf
+        self._is_lasting = False
+
+    def may_last(self, now: float) -> bool:
+        """Has it gone on for long enough? The cheap half of the question."""
+        return now >= self._lasting_from
+
+    def is_lasting(self, short: float, long: float) -> bool:
+        """`short` and `long` are arrival rates as multiples of what the slots can do."""
+        self._is_lasting = long > (LEAVE_RATE if self._is_lasting else ENTER_RATE)
+        return self._is_lasting and short > 1.0

@@ -1,0 +1,37 @@
+"""A request in the gateway: its ticket, the attempts that wait for it, and the best answer so far."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+
+from timebound.scheduler.ticket import Ticket
+from timebound.types import Deliver, ModelInfo, Request, Result
+
+
+class Attempt(msgspec.Struct, eq=False):
+    """One client waiting for a request; the first asked for it, later ones joined."""
+
+    request: Request
+    deliver: Deliver
+    pending: Pending
+    guard: asyncio.TimerHandle | None = None
+    is_last_chance: bool = False
+    """Its fallback has been asked for; the next time the guard fires there is nothing left but an error."""
+
+
+class Pending(msgspec.Struct, eq=False):
+    """An accepted request until nobody waits for it and nothing runs for it."""
+
+    info: ModelInfo
+    ticket: Ticket
+    body: bytes
+    key: tuple[str, str] | None
+    attempts: list[Attempt]
+    is_offered: bool = False
+    """Whether the scheduler has seen it; before, its size is asked for."""
+    best: Result | None = None
+    """The answer of the members that are done, to be given if time runs out."""
+    is_falling: bool = False
+    """Given up by the policy: its fallback has been asked for."""

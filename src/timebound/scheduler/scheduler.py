@@ -1,0 +1,417 @@
+"""The scheduler: tickets in, batches out. It owns the queues and the estimates; it never waits and reads no clock."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from timebound.scheduler import policy
+from timebound.scheduler.load import Overload
+from timebound.scheduler.queue import Lane
+from timebound.scheduler.served import Served
+from timebound.scheduler.ticket import Batch, ModelSpec, SetAside, State, Step, Ticket, Verdict
+
+BACKLOG_DEADLINES = 1.25  # seconds of waiting work per slot, as a multiple of the deadline: more cannot be served
+# Another member runs only if the backlog would be done this share of the deadline early. Simulated: at most
+# 0.07 members fewer, half of the answers by 0.55 instead of 0.8 of the deadline, room for batches that take longer.
+MEMBER_RESERVE = 0.3
+MIN_RETRY_AFTER_S = 0.05
+PROBE_AFTER_S = 1.0  # an idle server does not believe for longer than this that it is too slow
+MAX_REDISPATCH = 1  # how often a ticket may outlive the death of its batch
+
+
+class Scheduler:
+    """Decides. The caller tells what happens, with `now` in seconds of a monotonic clock, and does what it hears.
+
+    After `offer`, `rejoin`, `take` and `batch_lost` ask `set_aside()` for tickets that were given up.
+    """
+
+    def __init__(self, margin_s: float = 0.010) -> None:
+        self.margin_s = margin_s  # results must be there this long before the deadline
+        self._models: dict[str, Served] = {}
+        self._retired: dict[str, Served] = {}  # removed models may still have a batch running
+        self._slots = 0
+        self._running: dict[int, Batch] = {}
+        self._batches = 0
+        self._aside: list[SetAside] = []
+        self._overload = Overload()
+        self._probe: Ticket | None = None  # to be run whatever the estimate says
+        self._suspects: list[tuple[str, list[Ticket]]] = []  # survivors of a dead batch, in parts
+        self._busy_seconds, self._busy_since = 0.0, 0.0  # integral of busy slots over time
+
+    # ------------------------------------------------------------------ set-up
+
+    def add_model(self, spec: ModelSpec, profile: dict[str, Any] | None = None) -> None:
+        """Serve this model; `profile` is its part of an earlier `profile()`. A known model keeps what it learned."""
+        known = self._models.get(spec.name)
+        if known is not None:
+            known.respecify(spec)
+            return
+        served = self._models[spec.name] = Served(spec)
+        if profile:
+            served.estimate.restore(profile)
+
+    def remove_model(self, name: str) -> list[Ticket]:
+        """Stop serving a model; its waiting tickets are returned."""
+        served = self._retired[name] = self._models.pop(name)
+        waiting = [e[2] for lane in served.lanes.values() for queue in lane.queues for e in queue.by_deadline]
+        for ticket in waiting:
+            ticket.state, ticket.place = State.OUT, None
+        for part in [part for model, part in self._suspects if model == name]:
+            waiting += part
+            part.clear()
+        return waiting
+
+    def set_slots(self, slots: int) -> None:
+        """How many slots are alive now, busy ones included."""
+        self._slots = slots
+
+    def observe(self, model: str, batch: int, size: float, seconds: float, member: int = 0) -> None:
+        """A duration measured outside of `take`, on the same way to the worker and back."""
+        self._models[model].estimate.observe(batch, size, seconds, member)
+
+    def guess(self, model: str, seconds: float) -> None:
+        """What one item took at warm-up, through all members: a first guess, without the way to the worker."""
+        estimate = self._models[model].estimate
+        estimate.guess(seconds / estimate.members)
+
+    def member_seconds(self, model: str) -> list[float]:
+        """What each member takes on one item, as learned; for ordering members by value per second."""
+        estimate = self._models[model].estimate
+        return [estimate.predict(1, 1.0, member) for member in range(estimate.members)]
+
+    def profile(self) -> dict[str, Any]:
+        """What was learned, JSON-able, by model."""
+        return {name: served.estimate.save() for name, served in self._models.items() if served.estimate.known}
+
+    def queued(self, model: str | None = None) -> int:
+        """How many tickets wait, for one model or for all."""
+        if model is not None:
+            return self._models[model].queued
+        return sum(served.queued for served in self._models.values()) + sum(len(part) for _, part in self._suspects)
+
+    # ------------------------------------------------------------------ tickets in
+
+    def offer(self, ticket: Ticket, now: float) -> Verdict | None:
+        """Queue a ticket (None), or say at once why not."""
+        served = self._models[ticket.model]
+        lane = served.lane(ticket.size)
+        if ticket.attempt == 1:
+            served.arrivals.add(served.item_s(lane), now)
+            served.shares[lane.bucket].offered(now)
+        verdict = self._verdict(served, lane, ticket, now)
+        if verdict is None:
+            lane.add(ticket)
+            served.queued += 1
+            self._displace(served, now)
+        return verdict
+
+    def _verdict(self, served: Served, lane: Lane, ticket: Ticket, now: float) -> Verdict | None:
+        if served.queued >= served.spec.max_queue:
+            return self._no(served, "queue_full", now)
+        if self._slots == 0 and not self._running:
+            return None  # the workers may be back in time; the guard knows what to do if not
+        wait_s = 0.0
+        if len(self._running) >= self._slots:
+            wait_s = max(0.0, min(batch.stage_end for batch in self._running.values()) - now)
+        soonest = now + served.estimate.fast * (wait_s + served.alone_s(lane))
+        if not served.estimate.known or soonest <= ticket.deadline - self.margin_s:
+            return None
+        if not self._running and now - served.last_learned > PROBE_AFTER_S:
+            # Too slow when last seen; but that was a while ago, and nobody else needs the slot: find out.
+            served.last_learned = now
+            self._probe = ticket
+            return None
+        served.last_learned = min(served.last_learned, now)
+        return self._no(served, "hopeless", now)
+
+    def _no(self, served: Served, reason: str, now: float) -> Verdict:
+        action = "fallback" if served.spec.can_fallback else "refuse"
+        return Verdict(action, reason, self.retry_after_s(now))
+
+    def retry_after_s(self, now: float) -> float:
+        """Seconds until the work that waits now is done."""
+        work = sum(self._residuals(now)) + sum(served.backlog_s() for served in self._models.values())
+        return max(MIN_RETRY_AFTER_S, work / max(1, self._slots))
+
+    def _displace(self, served: Served, now: float) -> None:
+        """More waits than can be done before the last deadline: the oldest of the lowest rank give way."""
+        if self._slots == 0 or served.queued <= served.roomy:
+            return
+        horizon_s = max(served.spec.deadline_s, served.last_deadline() - now)
+        limit = BACKLOG_DEADLINES * horizon_s * self._slots
+        while served.queued > 1 and (backlog_s := served.backlog_s()) > limit:
+            self._set_aside(served.least_worthy(), "displaced")
+        # Looked at again when half of the room that is left has been used, not at every arrival.
+        room = served.queued * (limit / backlog_s - 1.0) if backlog_s else 0.0
+        served.roomy = served.queued + int(room / 2)
+
+    def rejoin(self, ticket: Ticket, deadline: float, now: float) -> Verdict | None:
+        """A retry joined this request: its deadline moves, and while it waits it ranks behind first attempts."""
+        if ticket.state is State.QUEUED:
+            self._unqueue(ticket)
+        ticket.attempt += 1
+        ticket.waiting, ticket.abandoned = True, False
+        ticket.deadline = max(ticket.deadline, deadline)
+        return None if ticket.state is State.RUNNING else self.offer(ticket, now)
+
+    def abandon(self, ticket: Ticket, now: float, keep: bool) -> None:
+        """The client has gone. `keep`: a retry may still come, so a queued ticket stays, behind first attempts."""
+        del now
+        if ticket.state is State.QUEUED:
+            self._unqueue(ticket)
+            if keep:
+                ticket.abandoned = True
+                served = self._models[ticket.model]
+                served.lane(ticket.size).add(ticket)
+                served.queued += 1
+        if not keep:
+            ticket.waiting = False
+
+    def withdraw(self, ticket: Ticket) -> None:
+        """It has been answered; nobody waits for it any more. If it runs, its result may still be stored."""
+        ticket.waiting = False
+        if ticket.state is State.QUEUED:
+            self._unqueue(ticket)
+
+    def _unqueue(self, ticket: Ticket) -> None:
+        if ticket.place is None:  # a suspect
+            for _, part in self._suspects:
+                if ticket in part:
+                    part.remove(ticket)
+            ticket.state = State.OUT
+            return
+        served = self._models[ticket.model]
+        served.lane(ticket.size).remove(ticket)
+        served.queued -= 1
+
+    def set_aside(self) -> list[SetAside]:
+        """The tickets given up since the last call."""
+        aside, self._aside = self._aside, []
+        return aside
+
+    def _set_aside(self, ticket: Ticket, reason: str) -> None:
+        self._unqueue(ticket)
+        self._aside.append(SetAside(ticket, reason))
+
+    # ------------------------------------------------------------------ batches out
+
+    def take(self, now: float) -> Batch | None:
+        """The next batch, if a slot is free and something waits that can be answered in time."""
+        if len(self._running) >= self._slots:
+            return None
+        probe, self._probe = self._probe, None
+        if probe is not None and probe.state is State.QUEUED:
+            self._unqueue(probe)
+            return self._start(self._models[probe.model], [probe], "probe", now)
+        self._purge(now)
+        suspects = self._take_suspects(now)
+        if suspects is not None:
+            return suspects
+        waiting = sum(served.queued for served in self._models.values())
+        if not waiting:
+            return None
+        view = self.view(now)
+        plan = policy.choose(view)
+        if plan is None:
+            return None
+        if len(plan.tickets) == waiting:
+            self._overload.caught_up()
+        elif not view.fits:
+            self._overload.fell_behind(now, max(served.spec.deadline_s for served in self._models.values()))
+        served = self._models[plan.view.lane.model]
+        served.shares[plan.view.lane.bucket].taken(len(plan.tickets), now)
+        for ticket in plan.tickets:
+            self._unqueue(ticket)
+        return self._start(served, plan.tickets, plan.reason, now)
+
+    def view(self, now: float, without: Batch | None = None) -> policy.View:
+        """What the policy sees; `without` a running batch whose future is asked about."""
+        lanes = []
+        for served in self._models.values():
+            if served.queued:
+                crowd = served.estimate.crowd(self._slots)
+                for lane in served.lanes.values():
+                    if lane.count:
+                        share = served.shares[lane.bucket]
+                        lanes.append(policy.LaneView(lane, served.estimate, served.curve(lane), crowd, share))
+        return policy.View(
+            now,
+            self.margin_s,
+            slots=self._slots,
+            residuals=self._residuals(now, without),
+            lanes=lanes,
+            is_overloaded=self._overload.may_last(now) and self._is_overloaded(now),
+        )
+
+    def _is_overloaded(self, now: float) -> bool:
+        """Has more work been arriving, for some time and until now, than the slots can do?"""
+        short = long = 0.0
+        for served in self._models.values():
+            crowd = served.estimate.crowd(self._slots) / max(1, self._slots)
+            short += crowd * served.arrivals.short.rate(now)
+            long += crowd * served.arrivals.long.rate(now)
+        return self._overload.is_lasting(short, long)
+
+    def _purge(self, now: float) -> None:
+        """Give up what would be late even alone and fast; its fallback need not wait for the guard."""
+        for served in self._models.values():
+            if served.queued:
+                self._aside += [SetAside(ticket, "too_late") for ticket in served.expired(now + self.margin_s)]
+
+    def _start(self, served: Served, tickets: list[Ticket], reason: str, now: float) -> Batch:
+        self._count_busy(now)
+        busy = len(self._running) + 1
+        size = max(ticket.size for ticket in tickets)
+        for ticket in tickets:
+            ticket.state = State.RUNNING
+        estimate = served.estimate
+        crowd = self._slots if served.queued else busy
+        times = [estimate.predict(len(tickets), size, member, crowd) for member in range(served.spec.members)]
+        latest_end = min(ticket.deadline for ticket in tickets) - self.margin_s
+        self._batches += 1
+        batch = Batch(
+            self._batches, served.spec.name, tickets, reason, size, now, sum(times), latest_end, busy,
+            stage_started=now, stage_end=now + times[0], busy_mark=self._busy_seconds,
+        )  # fmt: skip
+        self._running[batch.id] = batch
+        return batch
+
+    def _residuals(self, now: float, without: Batch | None = None) -> list[float]:
+        return [max(0.0, batch.stage_end - now) for batch in self._running.values() if batch is not without]
+
+    def hang_limit_s(self, batch: Batch) -> float:
+        """A batch that runs longer than this has hung."""
+        served = self._served(batch)
+        if served.estimate.observations < 4:
+            return max(30.0, 10 * served.spec.deadline_s)
+        return 3.0 * served.estimate.safe * batch.predicted_s + max(0.25, 0.1 * served.spec.deadline_s)
+
+    # ------------------------------------------------------------------ results
+
+    def member_done(self, batch: Batch, seconds: float, now: float, members: int | None = None) -> Step:
+        """One more member (or all up to `members`) has run on the whole batch. Do the others go on with the next?
+
+        `seconds` is since the batch's start or its last report. Without `go` the batch is over and its slot free.
+        """
+        if batch.closed:
+            return Step(False, [], [], "over")
+        served = self._served(batch)
+        done = batch.members_done + 1 if members is None else members
+        self._learn(batch, seconds, now, done)
+        batch.members_done = done
+        live = [ticket for ticket in batch.tickets if ticket.waiting]
+        for ticket in batch.tickets:
+            ticket.members_done = max(ticket.members_done, batch.members_done)
+        if batch.members_done >= served.spec.members:
+            return self._stop(batch, live, "complete", now)
+        if not live:
+            return self._stop(batch, live, "nobody_waits", now)
+        size = max(ticket.size for ticket in live)
+        predicted = served.estimate.predict(len(live), size, batch.members_done, batch.busy)
+        end = now + served.estimate.safe * predicted + self.margin_s
+        stay = [ticket for ticket in live if ticket.deadline >= end]
+        if not stay:
+            return self._stop(batch, live, "deadline", now)
+        self._purge(now)
+        view = self.view(now, without=batch)
+        reserve_s = MEMBER_RESERVE * served.spec.deadline_s
+        if view.is_overloaded or not view.backlog_fits(batch.members_done + 1, predicted, reserve_s=reserve_s):
+            return self._stop(batch, live, "backlog", now)
+        leave = [ticket for ticket in live if ticket.deadline < end]
+        for ticket in leave:
+            ticket.state = State.OUT
+        batch.tickets, batch.size = stay, max(ticket.size for ticket in stay)
+        self._count_busy(now)
+        batch.stage_started, batch.stage_end, batch.busy_mark = now, now + predicted, self._busy_seconds
+        return Step(True, leave, stay, "fits")
+
+    def _stop(self, batch: Batch, live: list[Ticket], reason: str, now: float) -> Step:
+        self._close(batch, now)
+        return Step(False, live, [], reason)
+
+    def batch_done(self, batch: Batch, seconds: float, now: float) -> None:
+        """The members not reported took `seconds`; the slot is free. Nothing happens if the batch was over."""
+        if batch.closed:
+            return
+        members = self._served(batch).spec.members
+        self._learn(batch, seconds, now, members)
+        batch.members_done = members
+        for ticket in batch.tickets:
+            ticket.members_done = batch.members_done
+        self._close(batch, now)
+
+    def batch_lost(self, batch: Batch, now: float) -> list[SetAside]:
+        """The worker died. Its tickets compete again, once, in smaller parts; those that may not are returned."""
+        if batch.closed:
+            return []
+        self._close(batch, now)
+        live = [ticket for ticket in batch.tickets if ticket.waiting]
+        again = [ticket for ticket in live if ticket.losses < MAX_REDISPATCH]
+        part = self._part(self._served(batch), again, now)
+        for start in range(0, len(again), part):
+            self._suspects.append((batch.model, again[start : start + part]))
+        for ticket in again:
+            ticket.losses += 1
+            ticket.state = State.QUEUED
+        return [SetAside(ticket, "lost") for ticket in live if ticket not in again]
+
+    def _part(self, served: Served, tickets: list[Ticket], now: float) -> int:
+        """How many survivors may run together: one if time allows, so that an item that kills is found alone."""
+        if not tickets:
+            return 1
+        size = max(ticket.size for ticket in tickets)
+        slack = max(ticket.deadline for ticket in tickets) - self.margin_s - now
+        part = 1
+        while part < len(tickets):
+            seconds = served.estimate.safe * served.estimate.predict(part, size, 0, self._slots)
+            if -(-len(tickets) // part) * seconds / max(1, self._slots) <= slack:
+                break
+            part *= 2
+        return part
+
+    def _take_suspects(self, now: float) -> Batch | None:
+        while self._suspects:
+            model, part = self._suspects.pop(0)
+            if not part:
+                continue
+            served = self._models[model]
+            due = now + self.margin_s + served.estimate.predict(len(part), max(t.size for t in part))
+            late = [ticket for ticket in part if ticket.deadline < due]
+            for ticket in late:
+                ticket.state = State.OUT
+                self._aside.append(SetAside(ticket, "too_late"))
+            ready = [ticket for ticket in part if ticket not in late]
+            if ready:
+                return self._start(served, ready, "after_loss", now)
+        return None
+
+    # ------------------------------------------------------------------ accounting
+
+    def _served(self, batch: Batch) -> Served:
+        return self._models.get(batch.model) or self._retired[batch.model]
+
+    def _learn(self, batch: Batch, seconds: float, now: float, members: int) -> None:
+        """The members from those done up to `members` took `seconds`: divided among them as they did before."""
+        self._count_busy(now)
+        elapsed = now - batch.stage_started
+        busy = batch.busy
+        if elapsed > 0:
+            busy = max(1, round((self._busy_seconds - batch.busy_mark) / elapsed))
+        served = self._served(batch)
+        served.last_learned = now
+        estimate, first = served.estimate, batch.members_done
+        whole = estimate.scale(first, members)
+        for member in range(first, members):
+            part_s = seconds * estimate.scale(member, member + 1) / whole
+            estimate.observe(len(batch), batch.size, part_s, member, busy)
+
+    def _count_busy(self, now: float) -> None:
+        self._busy_seconds += len(self._running) * max(0.0, now - self._busy_since)
+        self._busy_since = now
+
+    def _close(self, batch: Batch, now: float) -> None:
+        self._count_busy(now)
+        batch.closed = True
+        del self._running[batch.id]
+        for ticket in batch.tickets:
+            ticket.state = State.OUT

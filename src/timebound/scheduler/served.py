@@ -1,0 +1,78 @@
+"""A model as the scheduler sees it: its lanes, its estimate, and how fast its work arrives."""
+
+from __future__ import annotations
+
+from math import inf
+
+from timebound.scheduler.estimate import Curve, Estimate
+from timebound.scheduler.load import LONG_MEMORY, Arrivals, ServedShare
+from timebound.scheduler.queue import Lane, length_bucket
+from timebound.scheduler.ticket import ModelSpec, Ticket
+
+# A batch through all members takes at most this share of the deadline: more gains little rate and costs answers
+# that are near their deadline when the load changes.
+BATCH_SHARE = 0.4
+
+
+class Served:
+    """A model with its lanes and its estimate."""
+
+    __slots__ = ("arrivals", "estimate", "lanes", "last_learned", "queued", "roomy", "shares", "spec")
+
+    def __init__(self, spec: ModelSpec) -> None:
+        self.spec = spec
+        self.estimate = Estimate(spec.members, spec.max_batch)
+        self.lanes: dict[int, Lane] = {}
+        self.shares: dict[int, ServedShare] = {}  # by lane
+        self.arrivals = Arrivals(spec.deadline_s)
+        self.queued = 0
+        self.roomy = 1  # no more than this many can be too many; see `Scheduler._displace`
+        self.last_learned = inf  # when a batch last taught something; before, when somebody was first turned away
+
+    def respecify(self, spec: ModelSpec) -> None:
+        self.spec = spec
+        self.estimate.resize(spec.members, spec.max_batch)
+        self.arrivals = Arrivals(spec.deadline_s)
+
+    def lane(self, size: float) -> Lane:
+        bucket = length_bucket(size)
+        lane = self.lanes.get(bucket)
+        if lane is None:
+            lane = self.lanes[bucket] = Lane(self.spec.name, bucket)
+            self.shares[bucket] = ServedShare(LONG_MEMORY * self.spec.deadline_s)
+        return lane
+
+    def curve(self, lane: Lane) -> Curve:
+        known = self.estimate.curves.get(lane.bucket)  # asked several times per request
+        return known or self.estimate.curve(lane.bucket, lane.size, BATCH_SHARE * self.spec.deadline_s)
+
+    def item_s(self, lane: Lane) -> float:
+        """Slot seconds that one more ticket of this lane costs, with one member."""
+        return self.estimate.first / self.curve(lane).best_rate
+
+    def alone_s(self, lane: Lane) -> float:
+        """Seconds of the first member on a single ticket of this lane."""
+        return self.estimate.first * self.curve(lane).at(1)
+
+    def backlog_s(self) -> float:
+        """Slot seconds of all that waits, with one member each."""
+        return sum(lane.count * self.item_s(lane) for lane in self.lanes.values() if lane.count)
+
+    def last_deadline(self) -> float:
+        """Of all that waits."""
+        return max(queue.by_deadline[-1][0] for lane in self.lanes.values() for queue in lane.queues if queue)
+
+    def least_worthy(self) -> Ticket:
+        """The oldest waiting ticket of the lowest rank."""
+        queues = [lane.queues[-1] for lane in self.lanes.values() if lane.count]
+        return max(queues, key=lambda queue: (queue.rank, -queue.by_arrival[0][0])).by_arrival[0][2]
+
+    def expired(self, end: float) -> list[Ticket]:
+        """Remove and return what would be late even alone and fast, started so that it must end after `end`."""
+        gone: list[Ticket] = []
+        for lane in self.lanes.values():
+            if lane.count:
+                quickest = self.estimate.fast * self.alone_s(lane) if self.estimate.known else 0.0
+                gone += lane.expired(end + quickest)
+        self.queued -= len(gone)
+        return gone

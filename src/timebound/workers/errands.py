@@ -1,0 +1,165 @@
+"""The understudy's main: runs `fallback` and `size` of the user's classes, without weights.
+
+These two must answer within milliseconds, also while every worker is busy or dead. So they run in a process of
+their own that imports the classes and loads nothing. Each call has a thread to itself; one that takes too long is
+left behind and replaced, so it delays nobody else.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from queue import SimpleQueue
+
+import msgspec
+
+from timebound.clock import Clock, MonotonicClock
+from timebound.errors import SetupError
+from timebound.model import example_body
+from timebound.target import describe, sentence, understudies
+from timebound.types import Outcome
+from timebound.workers import wire
+from timebound.workers.runner import Runner, failure
+
+log = logging.getLogger("timebound.understudy")
+
+LIMIT_S = 0.05
+"""A call that takes longer counts as stuck."""
+FALLBACK, SIZE = "fallback", "size"
+_THREADS = 2
+_MOST_THREADS = 64
+
+
+def serve_errands(control: socket.socket, errands: socket.socket, load: wire.Load) -> int:
+    """Serve until the gateway closes its end or says stop."""
+    try:
+        clock = MonotonicClock()
+        runners = {r.name: r for r in (Runner(model, clock) for model in understudies(Path(load.target)))}
+        for runner in runners.values():
+            _rehearse(runner)
+    except Exception as error:
+        wire.write_frame(control, wire.Failed(sentence(error), traceback.format_exc()))
+        return 2
+    sys.setswitchinterval(0.001)  # a call that computes must not hold up the others for long
+    threading.Thread(target=_leave_with, args=(control,), name="control", daemon=True).start()
+    wire.write_frame(control, wire.Ready([], 1))
+    desk = Desk(Errands(errands, runners).run, clock)
+    while (frame := wire.read_frame(errands)) is not None:
+        errand, body = frame
+        assert isinstance(errand, wire.Errand)
+        parts = wire.split(body, errand.lengths)
+        for number, duty, model, part in zip(errand.numbers, errand.duties, errand.models, parts, strict=True):
+            desk.put(_Call(number, duty, model, part))
+    return 0
+
+
+class _Call(msgspec.Struct):
+    number: int
+    duty: str
+    model: str
+    body: memoryview
+
+
+class Errands:
+    """Runs one call and sends what came of it; safe to use from several threads."""
+
+    def __init__(self, sock: socket.socket, runners: Mapping[str, Runner]) -> None:
+        self._sock = sock
+        self._runners = runners
+        self._sending = threading.Lock()
+
+    def run(self, call: _Call) -> None:
+        """Never raises for what the user's code did."""
+        try:
+            outcome, size = _run(self._runners[call.model], call.duty, call.body)
+        except Exception as error:
+            log.error("%s.%s failed: %s", call.model, call.duty, describe(error))
+            outcome, size = failure("model_failed", f"{call.duty} failed"), 1.0
+        done = wire.ErrandDone(call.number, outcome.code, outcome.media, size)
+        with self._sending:
+            wire.write_frame(self._sock, done, [outcome.body])
+
+
+class Desk:
+    """Threads that take calls in order; for each that is stuck another one is started."""
+
+    def __init__(self, run: Callable[[_Call], None], clock: Clock) -> None:
+        self._run = run
+        self._clock = clock
+        self._calls: SimpleQueue[_Call] = SimpleQueue()
+        self._clerks = [_Clerk(self._calls, run, clock) for _ in range(_THREADS)]
+
+    def put(self, call: _Call) -> None:
+        """Have a call run soon."""
+        now = self._clock.now()
+        self._clerks = [clerk for clerk in self._clerks if clerk.thread.is_alive()]
+        able = sum(not clerk.is_stuck(now) for clerk in self._clerks)
+        for _ in range(_THREADS - able):
+            self._clerks.append(_Clerk(self._calls, self._run, self._clock))
+        if len(self._clerks) > _MOST_THREADS:
+            log.critical("%d calls are stuck; the understudy starts afresh", _MOST_THREADS)
+            os._exit(70)
+        self._calls.put(call)
+
+
+class _Clerk:
+    def __init__(self, calls: SimpleQueue[_Call], run: Callable[[_Call], None], clock: Clock) -> None:
+        self._calls = calls
+        self._run = run
+        self._clock = clock
+        self._since: float | None = None
+        self.thread = threading.Thread(target=self._work, name="errands", daemon=True)
+        self.thread.start()
+
+    def is_stuck(self, now: float) -> bool:
+        since = self._since
+        return since is not None and now - since > LIMIT_S
+
+    def _work(self) -> None:
+        while True:
+            call = self._calls.get()
+            self._since = self._clock.now()
+            try:
+                self._run(call)
+            except OSError:
+                return  # the gateway closed its end
+            if self.is_stuck(self._clock.now()):
+                log.error("%s.%s took longer than %g s", call.model, call.duty, LIMIT_S)
+                return  # another one has taken its place
+            self._since = None
+
+
+def _run(runner: Runner, duty: str, body: memoryview | bytes) -> tuple[Outcome, float]:
+    request = runner.decode(body)
+    if duty == SIZE:
+        return Outcome(b""), float(runner.model.size(request))
+    return runner.encode(runner.model.fallback(request)), 1.0
+
+
+def _rehearse(runner: Runner) -> None:
+    """Find out at start what would otherwise fail when it is needed."""
+    model = runner.model
+    if model.example is None:
+        return
+    body = example_body(model.example)
+    for duty, is_there in ((FALLBACK, callable(model.fallback)), (SIZE, callable(model.size))):
+        try:
+            if is_there:
+                _run(runner, duty, body)
+        except Exception as error:
+            raise SetupError(
+                f"{runner.name}: {duty}() failed on the example: {describe(error)}; "
+                "it runs without load(), on the class and the request alone"
+            ) from error
+
+
+def _leave_with(control: socket.socket) -> None:
+    """Leave when the gateway says so or is gone."""
+    wire.read_frame(control)
+    os._exit(0)

@@ -1,0 +1,16 @@
+"""The few fixtures that tests of several rooms share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.live.gate import Gate
+
+
+@pytest.fixture
+def gate(tmp_path: Path) -> Iterator[Gate]:
+    """A closed gate: a model that is told its path waits there until the test opens it."""
+    with Gate(tmp_path / "gate") as closed:
+        yield closed

@@ -1,0 +1,301 @@
+"""The fast path: from headers and body to a request at the gate, and from its result to bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from timebound.admission import Gate
+from timebound.clock import ManualClock
+from timebound.errors import DeadlineMissed, Refusal
+from timebound.events import Answered, Events, Refused
+from timebound.http.hot import HotPath, Route
+from timebound.types import Body, Deliver, ModelInfo, Outcome, Quality, Request, Result, Source, Timing
+from timebound.workers.runner import failure
+
+
+class Picture(msgspec.Struct):
+    id: str
+    image: str = ""
+
+
+INFO = ModelInfo(name="digits", deadline_s=1.0, key="id", request_schema=msgspec.json.schema(Picture))
+RAW = ModelInfo(name="raw", deadline_s=1.0, body=Body.RAW)
+BODY = b'{"id": "k1"}'
+
+
+class World:
+    """A hot path whose gate keeps what was let in, and the answers that were written."""
+
+    def __init__(self, refusal: Refusal | None = None) -> None:
+        self.clock = ManualClock(50.0)
+        self.accepted: list[tuple[Request, Deliver]] = []
+        self.answers: list[tuple[int, dict[str, str], bytes]] = []
+        self.left: list[Request] = []
+        self.seen: list[Any] = []
+        self.gate = Gate(self._submit)
+        self._refusal = refusal
+        events = Events()
+        events.on(Answered, self.seen.append)
+        events.on(Refused, self.seen.append)
+        self.hot = HotPath(self.gate, clock=self.clock, events=events, cap_s=60.0)
+
+    def _submit(self, request: Request, deliver: Deliver) -> Callable[[], None]:
+        if self._refusal is not None:
+            raise self._refusal
+        self.accepted.append((request, deliver))
+        return lambda: self.left.append(request)
+
+    def _respond(self, status: int, head: bytes, body: bytes) -> None:
+        assert head.endswith(b"\r\n")
+        lines = [(name, value) for name, _, value in (line.partition(": ") for line in head.decode().splitlines())]
+        self.answers.append((status, dict(lines), body))
+
+    def post(self, body: bytes = BODY, *headers: tuple[bytes, bytes], info: ModelInfo = INFO) -> None:
+        self.hot.start(Route(info), headers, body, self._respond)
+
+    def request(self) -> Request:
+        ((request, _),) = self.accepted
+        return request
+
+    def deliver(self, result: Any) -> None:
+        ((_, deliver),) = self.accepted
+        deliver(result)
+
+    def problem(self) -> tuple[int, dict[str, Any]]:
+        ((status, headers, body),) = self.answers
+        assert headers["content-type"] == "application/problem+json"
+        assert int(headers["content-length"]) == len(body)
+        return status, msgspec.json.decode(body)
+
+
+def test_a_post_becomes_a_request_at_the_gate() -> None:
+    world = World()
+    world.post()
+    request = world.request()
+    assert (request.model, request.body, request.key) == ("digits", BODY, "k1")
+    assert (request.arrived, request.deadline) == (50.0, 51.0)
+    assert world.answers == []
+
+
+def test_a_header_sets_the_deadline() -> None:
+    world = World()
+    world.post(BODY, (b"timebound-timeout-ms", b"250"))
+    assert world.request().deadline == 50.25
+
+
+def test_an_answer_is_written_with_how_it_came_about() -> None:
+    world = World()
+    world.post(BODY, (b"x-request-id", b"r-1"))
+    outcome = Outcome(b'{"answer":7}')
+    timing = Timing(0.001, 0.002, 0.003)
+    world.deliver(Result(outcome, Quality.PARTIAL, Source.JOINED, 2, 3, 16, 0.004, timing))
+    assert world.answers == [
+        (
+            200,
+            {
+                "content-type": "application/json",
+                "content-length": "12",
+                "x-request-id": "r-1",
+                "timebound-quality": "partial",
+                "timebound-members": "2/3",
+                "timebound-source": "joined",
+                "timebound-batch": "16",
+                "server-timing": "queue;dur=4.000, prepare;dur=1.000, infer;dur=2.000, finish;dur=3.000",
+            },
+            b'{"answer":7}',
+        )
+    ]
+
+
+def test_bytes_are_answered_with_their_own_media_type() -> None:
+    world = World()
+    world.post(b"\x00", info=RAW)
+    world.deliver(Result(Outcome(b"\x89PNG", media="application/octet-stream")))
+    ((status, headers, body),) = world.answers
+    assert (status, headers["content-type"], body) == (200, "application/octet-stream", b"\x89PNG")
+
+
+def test_an_items_own_error_is_a_problem_with_the_batchs_headers() -> None:
+    world = World()
+    world.post(BODY, (b"x-request-id", b"r-1"))
+    world.deliver(Result(failure("bad_input", "too dark", "image")))
+    status, shown = world.problem()
+    assert (status, shown["code"], shown["field"], shown["request_id"]) == (422, "bad_input", "image", "r-1")
+    assert world.answers[0][1]["timebound-batch"] == "1"
+
+
+def test_an_error_instead_of_a_result_is_a_problem() -> None:
+    world = World()
+    world.post(BODY, (b"x-request-id", b"r-1"))
+    world.clock.advance(0.99)
+    world.deliver(DeadlineMissed("the deadline came in the queue"))
+    status, shown = world.problem()
+    assert (status, shown["code"], shown["request_id"]) == (504, "deadline_missed", "r-1")
+    (event,) = world.seen
+    assert (event.model, event.code, event.status, event.seconds) == (
+        "digits",
+        "deadline_missed",
+        504,
+        pytest.approx(0.99),
+    )
+
+
+def test_a_refusal_at_the_gate_is_answered_at_once_with_when_to_come_back() -> None:
+    world = World(Refusal("2 requests are waiting already", code="queue_full", retry_after_s=1.5))
+    world.post()
+    status, shown = world.problem()
+    assert (status, shown["code"]) == (429, "queue_full")
+    assert world.answers[0][1]["retry-after"] == "2"
+
+
+def test_nobody_comes_in_while_the_server_drains() -> None:
+    world = World()
+    world.gate.drain()
+    world.post()
+    status, shown = world.problem()
+    assert (status, shown["code"]) == (503, "draining")
+    assert world.accepted == []
+
+
+def test_an_answer_is_told_to_those_who_listen() -> None:
+    world = World()
+    world.post()
+    world.clock.advance(0.5)
+    world.deliver(Result(Outcome(b"1")))
+    (event,) = world.seen
+    assert (event.request, event.status, event.seconds) == (world.request(), 200, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "status", "field"),
+    [
+        (b"", "empty_body", 400, None),
+        (b"{", "malformed_json", 400, None),
+        (b"{}", "bad_input", 422, "id"),
+        (b'{"id": 7}', "bad_input", 422, "id"),
+        (b"[]", "bad_input", 422, None),
+    ],
+)
+def test_a_body_that_can_be_seen_to_be_wrong_never_reaches_the_gate(
+    body: bytes, code: str, status: int, field: str | None
+) -> None:
+    world = World()
+    world.post(body)
+    answered, shown = world.problem()
+    assert (answered, shown["code"], shown.get("field")) == (status, code, field)
+    assert world.accepted == []
+    assert [type(event) for event in world.seen] == [Refused]
+
+
+def test_a_bad_time_limit_names_its_header() -> None:
+    world = World()
+    world.post(BODY, (b"grpc-timeout", b"soon"))
+    status, shown = world.problem()
+    assert (status, shown["code"], shown["field"]) == (400, "bad_header", "grpc-timeout")
+
+
+@pytest.mark.parametrize(
+    "media",
+    [
+        b"application/json",
+        b"application/json; charset=utf-8",
+        b"Application/JSON",
+        b"text/json",
+        b"application/ld+json",
+    ],
+)
+def test_every_spelling_of_json_is_taken(media: bytes) -> None:
+    world = World()
+    world.post(BODY, (b"content-type", media))
+    assert len(world.accepted) == 1
+
+
+@pytest.mark.parametrize("media", [b"text/plain", b"multipart/form-data; boundary=x", b"", b"\xff"])
+def test_another_media_type_is_refused_by_a_typed_model(media: bytes) -> None:
+    world = World()
+    world.post(BODY, (b"content-type", media))
+    status, shown = world.problem()
+    assert (status, shown["code"]) == (415, "unsupported_media_type")
+    assert "send application/json" in shown["detail"]
+
+
+def test_a_raw_model_takes_any_media_type_and_any_body_but_an_empty_one() -> None:
+    world = World()
+    world.post(b"\xff{", (b"content-type", b"image/png"), info=RAW)
+    assert (world.request().body, world.request().key) == (b"\xff{", None)
+    empty = World()
+    empty.post(b"", info=RAW)
+    assert empty.problem()[1]["code"] == "empty_body"
+
+
+@pytest.mark.parametrize("info", [INFO, RAW])
+def test_the_idempotency_key_comes_before_the_bodys_own(info: ModelInfo) -> None:
+    world = World()
+    world.post(BODY, (b"idempotency-key", b"header-\xe9"), info=info)
+    assert world.request().key == "header-é"
+
+
+def test_a_request_keeps_the_id_it_brings() -> None:
+    world = World()
+    world.post(BODY, (b"x-request-id", b"abc 123"))
+    assert world.request().id == "abc 123"
+
+
+@pytest.mark.parametrize("given", [None, b"", b"a" * 129, b"caf\xc3\xa9", b"a\x00b", b"a\r\nset-cookie: x"])
+def test_a_request_without_a_usable_id_gets_one(given: bytes | None) -> None:
+    world = World()
+    for _ in range(2):
+        world.post(BODY, *([(b"x-request-id", given)] if given is not None else []))
+    ids = [request.id for request, _ in world.accepted]
+    assert len(set(ids)) == 2
+    assert all(made.isascii() and made.isprintable() and made for made in ids)
+
+
+NAMES = [b"content-type", b"x-request-id", b"idempotency-key", b"timebound-timeout-ms", b"grpc-timeout"]
+BODIES = st.binary(max_size=30) | st.sampled_from([BODY, b'{"id": {"a": "\xff"}}', b'{"id": "\\ud800"}'])
+
+
+@given(BODIES, st.lists(st.tuples(st.sampled_from(NAMES), st.binary(max_size=12)), max_size=3))
+def test_whatever_comes_in_is_either_accepted_or_answered_once(body: bytes, headers: list[tuple[bytes, bytes]]) -> None:
+    world = World()
+    world.post(body, *headers)
+    assert len(world.accepted) + len(world.answers) == 1
+
+
+def test_a_broken_value_around_a_nested_key_is_answered_too() -> None:
+    class Nested(msgspec.Struct):
+        meta: dict[str, str]
+
+    world = World()
+    info = ModelInfo(name="m", key="meta.id", request_schema=msgspec.json.schema(Nested))
+    world.post(b'{"meta": {"id": "\xff"}}', info=info)
+    status, shown = world.problem()
+    assert (status, shown["code"]) == (400, "malformed_json")
+
+
+def test_the_priority_of_a_request_is_read_from_its_header() -> None:
+    world = World()
+    world.post(BODY, (b"timebound-priority", b"-2"))
+    assert world.request().priority == -2
+
+
+@pytest.mark.parametrize("value", [b"high", b"1.5", b"1000", b""])
+def test_a_priority_that_cannot_be_read_is_a_bad_header(value: bytes) -> None:
+    world = World()
+    world.post(BODY, (b"timebound-priority", value))
+    ((status, _, body),) = world.answers
+    assert (status, msgspec.json.decode(body)["field"]) == (400, "timebound-priority")
+
+
+def test_whoever_started_a_request_can_say_that_its_client_left() -> None:
+    world = World()
+    leave = world.hot.start(Route(INFO), [], BODY, world._respond)
+    assert leave is not None
+    leave()
+    assert [request.key for request in world.left] == ["k1"]

@@ -1,0 +1,145 @@
+"""Connections: kept, closed, shared by several requests, limited in number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+from tests.live.gate import Gate
+from tests.live.serving import MODELS, Serving, eventually
+from tests.live.wire import get, post
+
+pytestmark = pytest.mark.live
+
+
+@pytest.fixture(scope="module")
+def serving() -> Iterator[Serving]:
+    with Serving(MODELS / "waits.py", "--workers", "1") as serving:
+        yield serving
+        assert "Traceback" not in serving.said
+
+
+def test_one_connection_serves_many_requests(serving: Serving) -> None:
+    with serving.wire() as wire:
+        for number in range(50):
+            wire.send(post("/wait", {"value": number}) if number % 5 else get("/livez"))
+            answer = wire.read()
+            assert answer.json() == ({"value": number} if number % 5 else {"status": "live"})
+            assert "connection" not in answer.headers
+
+
+def test_a_client_that_asks_for_close_gets_it(serving: Serving) -> None:
+    for request in (post("/wait", {"value": 1}, "Connection: close"), get("/livez", "Connection: close")):
+        with serving.wire() as wire:
+            wire.send(request)
+            answer = wire.read()
+            assert (answer.status, answer.headers["connection"]) == (200, "close")
+            assert wire.read_to_end() == b""
+
+
+def test_http_1_0_is_answered_and_closed(serving: Serving) -> None:
+    for request in (post("/wait", {"value": 1}), get("/livez")):
+        with serving.wire() as wire:
+            wire.send(request.replace(b"HTTP/1.1", b"HTTP/1.0"))
+            answer = wire.read()
+            assert (answer.status, answer.headers["connection"]) == (200, "close")
+            assert wire.read_to_end() == b""
+
+
+def test_a_request_in_the_smallest_pieces_is_answered(serving: Serving) -> None:
+    with serving.wire() as wire:
+        for byte in post("/wait", {"value": 3}):
+            wire.send(bytes([byte]))
+        assert wire.read().json() == {"value": 3}
+
+
+def test_a_body_in_chunks_is_put_together(serving: Serving) -> None:
+    with serving.wire() as wire:
+        wire.send(b"POST /wait HTTP/1.1\r\nHost: test\r\nTransfer-Encoding: chunked\r\n\r\n")
+        wire.send(b'4\r\n{"va\r\n', b'8\r\nlue": 4}\r\n', b"0\r\n\r\n")
+        assert wire.read().json() == {"value": 4}
+
+
+def test_pipelined_requests_are_answered_in_order(serving: Serving) -> None:
+    with serving.wire() as wire:
+        wire.send(
+            post("/wait", {"value": 1}),
+            get("/livez"),
+            post("/wait", {"value": 2}),
+            post("/predictions/waits", b"{"),
+            get("/nowhere"),
+            post("/wait", {"value": 3}),
+            get("/readyz"),
+        )
+        answers = [wire.read() for _ in range(7)]
+    assert [answer.status for answer in answers] == [200, 200, 200, 400, 404, 200, 200]
+    assert [answers[place].json() for place in (0, 2, 5)] == [{"value": 1}, {"value": 2}, {"value": 3}]
+
+
+def test_many_pipelined_model_requests_each_get_their_own_answer(serving: Serving) -> None:
+    with serving.wire() as wire:
+        wire.send(*(post("/wait", {"value": number}) for number in range(100)))
+        assert [wire.read().json()["value"] for _ in range(100)] == list(range(100))
+
+
+def test_a_slow_answer_is_not_overtaken_by_a_quick_one_on_its_connection(serving: Serving, gate: Gate) -> None:
+    with serving.wire() as wire:
+        wire.send(post("/wait", {"value": 1, "gate": str(gate.path)}), get("/livez"))
+        eventually(lambda: serving.is_holding(running=1), "the first request in the worker")
+        gate.open()
+        assert wire.read().json() == {"value": 1}
+        assert wire.read().json() == {"status": "live"}
+
+
+def test_garbage_after_a_good_request_does_not_take_its_answer(serving: Serving, gate: Gate) -> None:
+    with serving.wire() as wire:
+        wire.send(post("/wait", {"value": 1, "gate": str(gate.path)}), b"garbage\r\n\r\n")
+        eventually(lambda: serving.is_holding(running=1), "the first request in the worker")
+        gate.open()
+        assert wire.read().json() == {"value": 1}
+        assert wire.read().status == 400
+        assert wire.read_to_end() == b""
+
+
+def test_a_client_that_leaves_does_not_disturb_the_server(serving: Serving, gate: Gate) -> None:
+    with serving.wire() as leaving:
+        leaving.send(post("/wait", {"value": 1, "gate": str(gate.path)}))
+        eventually(lambda: serving.is_holding(running=1), "the request in the worker")
+    with serving.wire() as staying:
+        staying.send(post("/wait", {"value": 2}))
+        gate.open()
+        assert staying.read().json() == {"value": 2}
+
+
+@pytest.mark.parametrize("path", ["/wait", "/predictions/waits"])
+def test_a_client_that_waits_to_be_asked_for_its_body_is_asked(serving: Serving, path: str) -> None:
+    head, _, body = post(path, {"value": 9}, "Expect: 100-continue").partition(b"\r\n\r\n")
+    with serving.wire() as wire:
+        wire.send(head, b"\r\n\r\n")
+        assert wire.read().status == 100
+        wire.send(body)
+        assert wire.read().json() == {"value": 9}
+
+
+def test_200_connections_at_once_are_all_answered(serving: Serving) -> None:
+    with ExitStack() as stack:
+        wires = [stack.enter_context(serving.wire()) for _ in range(200)]
+        for number, wire in enumerate(wires):
+            wire.send(post("/wait", {"value": number}))
+        assert [wire.read().json()["value"] for wire in wires] == list(range(200))
+
+
+def test_a_connection_beyond_the_limit_is_told_so_and_closed() -> None:
+    with Serving(MODELS / "echo.py", "--workers", "1", "--max-connections", "2") as serving:
+        with serving.wire() as first, serving.wire() as second:
+            for wire in (first, second):
+                wire.send(get("/livez"))
+                assert wire.read().status == 200
+            with serving.wire() as third:
+                answer = third.read()
+                assert (answer.status, answer.json()["code"]) == (503, "too_many_connections")
+                assert third.read_to_end() == b""
+            first.send(post("/inference", {"value": 1}))
+            assert first.read().status == 200
+        eventually(lambda: serving.http.get("/livez").status_code == 200, "a seat after the others have left")

@@ -1,0 +1,147 @@
+"""Leaving: what was accepted is answered, nobody new comes in, nothing is left behind; or at once, if told twice."""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from tests.live.gate import Gate
+from tests.live.serving import MODELS, Serving, eventually
+from tests.live.wire import Wire, get, post
+
+pytestmark = pytest.mark.live
+
+
+def is_refused(serving: Serving) -> bool:
+    try:
+        serving.wire().close()
+    except ConnectionRefusedError:
+        return True
+    return False
+
+
+def send_what_waits(serving: Serving, gate: Gate) -> Wire:
+    wire = serving.wire()
+    wire.send(post("/wait", {"value": 7, "gate": str(gate.path)}))
+    eventually(lambda: serving.is_holding(running=1), "the request in the worker")
+    return wire
+
+
+def assert_gone(serving: Serving) -> None:
+    eventually(lambda: not serving.processes_left(), "the end of every process")
+    assert "Traceback" not in serving.said
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_every_accepted_request_is_answered_and_new_ones_are_refused(gate: Gate, number: signal.Signals) -> None:
+    with Serving(MODELS / "waits.py", "--workers", "2") as serving, ExitStack() as stack:
+        eventually(lambda: serving.gauge("workers_up") == 2, "both workers")
+        # Given 40 requests in workers and in the queue, one half sent, and an idle connection
+        wires = [stack.enter_context(serving.wire()) for _ in range(40)]
+        for value, wire in enumerate(wires):
+            wire.send(post("/wait", {"value": value, "gate": str(gate.path)}))
+        half, idle = stack.enter_context(serving.wire()), stack.enter_context(serving.wire())
+        request = post("/wait", {"value": 99})
+        half.send(request[:-5])
+        idle.send(get("/livez"))
+        assert idle.read().status == 200
+        eventually(lambda: serving.gauge("requests_pending") == 40, "all requests accepted")
+        # When the server is told to stop
+        serving.signal(number)
+        serving.wait_for_line("stopping")
+        # Then it takes in nobody new
+        eventually(lambda: is_refused(serving), "a closed port")
+        assert idle.read_to_end() == b""
+        half.send(request[-5:])
+        refused = half.read()
+        assert (refused.status, refused.json()["code"]) == (503, "draining")
+        assert int(refused.headers["retry-after"]) >= 1
+        # And answers all it had accepted, then leaves
+        gate.open()
+        assert [wire.read().json() for wire in wires] == [{"value": value} for value in range(40)]
+        assert serving.wait() == 0
+        assert serving.lines("stopped")
+        assert_gone(serving)
+
+
+def test_an_idle_server_leaves_at_the_first_signal() -> None:
+    with Serving(MODELS / "echo.py", "--workers", "2") as serving:
+        eventually(lambda: serving.gauge("workers_up") == 2, "both workers")
+        serving.signal(signal.SIGTERM)
+        assert serving.wait() == 0
+        assert_gone(serving)
+
+
+def test_a_server_whose_second_worker_is_still_loading_leaves_as_quietly(tmp_path: Path) -> None:
+    with Gate(tmp_path / "load_gate") as load_gate:
+        load_gate.open()
+        environment = {"LOAD_GATE": str(load_gate.path)}
+        with Serving(MODELS / "waits.py", "--workers", "1", environment=environment) as serving:
+            load_gate.shut()
+            os.kill(serving.workers()[0]["pid"], signal.SIGKILL)
+            eventually(lambda: [w["is_up"] for w in serving.workers()] == [False], "a worker that loads")
+            serving.signal(signal.SIGTERM)
+            assert serving.wait() == 0
+            assert_gone(serving)
+
+
+def test_ctrl_c_which_reaches_workers_too_still_lets_them_finish(gate: Gate) -> None:
+    with Serving(MODELS / "waits.py", "--workers", "1") as serving, send_what_waits(serving, gate) as wire:
+        os.killpg(serving.pid, signal.SIGINT)
+        serving.wait_for_line("stopping")
+        gate.open()
+        assert wire.read().json() == {"value": 7}
+        assert serving.wait() == 0
+        assert_gone(serving)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_second_signal_leaves_at_once_even_with_a_stuck_model(gate: Gate, number: signal.Signals) -> None:
+    with Serving(MODELS / "waits.py", "--workers", "1") as serving, send_what_waits(serving, gate) as wire:
+        serving.signal(number)
+        serving.wait_for_line("stopping")
+        serving.signal(number)
+        assert serving.wait() == 130
+        assert wire.read_to_end() == b""
+        assert_gone(serving)
+
+
+def test_a_stuck_model_is_waited_for_no_longer_than_the_grace_time(gate: Gate) -> None:
+    options = ("--workers", "1", "--grace", "0.5")
+    with Serving(MODELS / "waits.py", *options) as serving, send_what_waits(serving, gate) as wire:
+        serving.signal(signal.SIGTERM)
+        assert serving.wait() == 0
+        assert serving.lines("the grace time is over")[0]["unanswered"] == 1
+        assert wire.read_to_end() == b""
+        assert_gone(serving)
+
+
+def start_that_does_not_end(gate: Gate) -> Serving:
+    return Serving(MODELS / "waits.py", environment={"LOAD_GATE": str(gate.path)}, until_ready=False)
+
+
+def test_a_server_that_is_still_loading_can_be_stopped(gate: Gate) -> None:
+    with start_that_does_not_end(gate) as serving:
+        eventually(lambda: len(serving.processes_left()) == 2, "the gateway and its first worker")
+        serving.signal(signal.SIGTERM)
+        assert serving.wait() == 0
+        assert_gone(serving)
+
+
+def test_a_server_that_is_still_loading_leaves_at_once_if_told_twice(gate: Gate) -> None:
+    with start_that_does_not_end(gate) as serving:
+        eventually(lambda: len(serving.processes_left()) == 2, "the gateway and its first worker")
+        serving.signal(signal.SIGTERM)
+        serving.wait_for_line("stopping")
+        serving.signal(signal.SIGTERM)
+        assert serving.wait() == 130
+        assert_gone(serving)
+
+
+def test_workers_leave_when_the_gateway_is_killed(gate: Gate) -> None:
+    with Serving(MODELS / "waits.py", "--workers", "2") as serving, send_what_waits(serving, gate):
+        serving.signal(signal.SIGKILL)
+        eventually(lambda: not serving.processes_left(), "the end of every worker, also of the busy one")

@@ -1,0 +1,74 @@
+"""The access log: one line per request, written off the request's path."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from timebound.events import Answered, Events, Refused
+from timebound.observe.access import AccessLog
+from timebound.types import Outcome, Quality, Request, Result, Source
+
+REFUSED = Refused("m", "r2", "queue_full", 429, 0.0001)
+
+
+def answered(name: str) -> Answered:
+    request = Request(name, "m", b"", 0.0, 1.0)
+    return Answered(request, Result(Outcome(b"{}"), Quality.PARTIAL, Source.STORED, batch_size=4), 200, 0.012345)
+
+
+def logged(caplog: pytest.LogCaptureFixture, *events: Any) -> list[dict[str, Any]]:
+    """The fields of the lines that these events leave behind."""
+    hub = Events()
+    access = AccessLog(hub)
+    access.start()
+    for event in events:
+        hub.emit(event)
+    access.stop()
+    return [vars(record) for record in caplog.records]
+
+
+def test_an_answer_is_one_line_with_how_it_came_about(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    (line,) = logged(caplog, answered("r1"))
+    assert (line["name"], line["msg"]) == ("timebound.access", "request")
+    fields = ("model", "status", "ms", "quality", "source", "batch", "request_id")
+    assert [line[field] for field in fields] == ["m", 200, 12.35, "partial", "stored", 4, "r1"]
+
+
+def test_a_refusal_is_one_line_with_its_code(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    (line,) = logged(caplog, REFUSED)
+    fields = ("model", "status", "code", "ms", "request_id")
+    assert [line[field] for field in fields] == ["m", 429, "queue_full", 0.1, "r2"]
+
+
+def test_stop_writes_what_is_left_in_order(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    lines = logged(caplog, *(answered(f"r{number}") for number in range(200)))
+    assert [line["request_id"] for line in lines] == [f"r{number}" for number in range(200)]
+
+
+def test_nothing_is_written_before_it_is_started(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    hub = Events()
+    access = AccessLog(hub)
+    hub.emit(answered("early"))
+    assert caplog.records == []
+    access.start()
+    access.stop()
+    assert [vars(record)["request_id"] for record in caplog.records] == ["early"]
+
+
+def test_a_full_backlog_drops_lines_and_says_how_many(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    hub = Events()
+    access = AccessLog(hub)
+    for _ in range(100_003):
+        hub.emit(REFUSED)
+    access.start()
+    access.stop()
+    (record,) = caplog.records
+    assert (record.getMessage(), vars(record)["count"]) == ("access lines dropped", 3)

@@ -1,0 +1,138 @@
+"""Numbers for Prometheus: what events add up to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client.parser import text_string_to_metric_families
+
+from timebound.events import Answered, BatchFinished, BatchLost, BatchStarted, Events, Refused, WorkerDown, WorkerUp
+from timebound.observe.metrics import SECONDS, Metrics
+from timebound.types import Outcome, Quality, Request, Result, Source
+
+REQUEST = Request("r1", "m", b"", 0.0, 1.0)
+
+
+def scraped(*events: Any, gauges: Any = None) -> dict[tuple[str, ...], float]:
+    """Every sample after these events, by its name (without the package's), its model and its other labels."""
+    hub = Events()
+    metrics = Metrics(hub, gauges or {})
+    for event in events:
+        hub.emit(event)
+    body, media = metrics.render()
+    assert media.startswith("text/plain")
+    return {
+        (sample.name.removeprefix("timebound_"), *_values(sample.labels)): sample.value
+        for family in text_string_to_metric_families(body.decode())
+        for sample in family.samples
+    }
+
+
+def _values(labels: dict[str, str]) -> list[str]:
+    return [labels[name] for name in sorted(labels, key=lambda name: (name != "model", name))]
+
+
+def answered(code: str = "", status: int = 200, seconds: float = 0.03, **result: Any) -> Answered:
+    return Answered(REQUEST, Result(Outcome(b"", code), **result), status, seconds)
+
+
+def test_requests_are_counted_by_model_status_and_code() -> None:
+    samples = scraped(answered(), answered(), answered("bad_input", 422), Refused("m", "r2", "queue_full", 429, 0.0))
+    assert samples["requests_total", "m", "ok", "200"] == 2
+    assert samples["requests_total", "m", "bad_input", "422"] == 1
+    assert samples["requests_total", "m", "queue_full", "429"] == 1
+
+
+def test_answers_are_counted_by_quality_and_source_and_errors_are_not_answers() -> None:
+    samples = scraped(
+        answered(quality=Quality.PARTIAL, source=Source.JOINED), answered(), answered("model_failed", 500)
+    )
+    assert {key: value for key, value in samples.items() if key[0] == "answers_total"} == {
+        ("answers_total", "m", "partial", "joined"): 1,
+        ("answers_total", "m", "full", "computed"): 1,
+    }
+
+
+def test_the_time_of_every_request_is_in_a_bucket() -> None:
+    samples = scraped(answered(seconds=0.03), Refused("m", "r2", "queue_full", 429, 0.0005), answered(seconds=100))
+    assert samples["request_seconds_count", "m"] == 3
+    assert samples["request_seconds_sum", "m"] == pytest.approx(100.0305)
+    assert samples["request_seconds_bucket", "m", "0.001"] == 1
+    assert samples["request_seconds_bucket", "m", "0.025"] == 1
+    assert samples["request_seconds_bucket", "m", "0.05"] == 2
+    assert samples["request_seconds_bucket", "m", "10.0"] == 2
+    assert samples["request_seconds_bucket", "m", "+Inf"] == 3
+
+
+def test_a_value_on_a_bound_is_in_the_bucket_of_that_bound() -> None:
+    samples = scraped(answered(seconds=0.5))
+    assert samples["request_seconds_bucket", "m", "0.375"] == 0
+    assert samples["request_seconds_bucket", "m", "0.5"] == 1
+
+
+@given(st.lists(st.floats(0, 20), max_size=20))
+def test_buckets_hold_all_values_up_to_their_bound(values: list[float]) -> None:
+    samples = scraped(*(answered(seconds=value) for value in values))
+    for bound in SECONDS:
+        counted = samples.get(("request_seconds_bucket", "m", str(float(bound))), 0)
+        assert counted == sum(value <= bound for value in values)
+
+
+def test_the_time_in_the_queue_is_that_of_answers() -> None:
+    samples = scraped(answered(queue_s=0.25), answered("bad_input", 422, queue_s=0.25))
+    assert (samples["queue_seconds_count", "m"], samples["queue_seconds_sum", "m"]) == (1, 0.25)
+
+
+def test_batches_are_counted_by_reason_and_measured_by_size() -> None:
+    samples = scraped(
+        BatchStarted("m", 3, "all_waiting", 0), BatchStarted("m", 64, "model_limit", 9), BatchLost("m", 64)
+    )
+    assert samples["batches_total", "m", "all_waiting"] == 1
+    assert samples["batches_total", "m", "model_limit"] == 1
+    assert samples["batches_lost_total", "m"] == 1
+    assert samples["batch_size_bucket", "m", "4.0"] == 1
+    assert samples["batch_size_sum", "m"] == 67
+
+
+def test_a_finished_batch_is_measured_against_its_prediction() -> None:
+    samples = scraped(BatchFinished("m", 4, 0.02, 0.01, 3, "complete"), BatchFinished("m", 4, 0.02, 0.0, 1, "backlog"))
+    assert samples["batch_ends_total", "m", "1", "backlog"] == 1
+    assert samples["batch_seconds_sum", "m"] == pytest.approx(0.04)
+    assert samples["batch_prediction_ratio_sum", "m"] == pytest.approx(3.0)
+    assert samples["batch_prediction_ratio_count", "m"] == 2
+
+
+def test_workers_that_leave_when_asked_are_not_deaths() -> None:
+    samples = scraped(
+        WorkerUp(1, 71, 2),
+        WorkerUp(2, 72, 2),
+        WorkerDown(1, 71, -9, was_asked=False),
+        WorkerDown(2, 72, 0, was_asked=True),
+    )
+    assert (samples["worker_starts_total",], samples["worker_deaths_total",]) == (2, 1)
+
+
+def test_a_quiet_server_shows_zero_starts_and_deaths() -> None:
+    samples = scraped()
+    assert (samples["worker_starts_total",], samples["worker_deaths_total",]) == (0, 0)
+
+
+def test_gauges_are_read_at_each_scrape() -> None:
+    value = [1.0]
+    metrics = Metrics(Events(), {"workers_up": ("Workers that take batches.", lambda: value[0])})
+    assert b"timebound_workers_up 1.0" in metrics.render()[0]
+    value[0] = 2.0
+    assert b"timebound_workers_up 2.0" in metrics.render()[0]
+    assert b"# HELP timebound_workers_up Workers that take batches." in metrics.render()[0]
+
+
+def test_two_servers_in_one_process_do_not_share_numbers() -> None:
+    assert scraped(answered())["requests_total", "m", "ok", "200"] == 1
+    assert scraped(answered())["requests_total", "m", "ok", "200"] == 1
+
+
+def test_the_process_itself_is_measured() -> None:
+    assert scraped()["process_resident_memory_bytes",] > 0

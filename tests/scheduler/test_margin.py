@@ -1,0 +1,49 @@
+"""What is kept free before deadlines follows how late the process really is, not its accidents."""
+
+from __future__ import annotations
+
+from timebound.scheduler.margin import Margin
+
+
+def test_the_start_value_holds_until_enough_was_seen() -> None:
+    margin = Margin(0.010)
+    for _ in range(100):
+        margin.observe(0.050)
+    assert margin.seconds == 0.010
+
+
+def test_a_quick_process_keeps_little_free() -> None:
+    margin = Margin(0.010)
+    for _ in range(200):
+        margin.observe(0.0001)
+    assert margin.seconds == 0.002
+
+
+def test_a_slow_process_keeps_more_free() -> None:
+    margin = Margin(0.010)
+    for number in range(200):
+        margin.observe(0.020 if number % 20 == 0 else 0.0001)
+    assert 0.020 < margin.seconds < 0.030
+
+
+def test_a_few_accidents_change_nothing() -> None:
+    margin = Margin(0.010)
+    for number in range(1000):
+        margin.observe(3.0 if number in (200, 500) else 0.001)
+    assert margin.seconds == 0.002
+
+
+def test_what_was_long_ago_is_forgotten() -> None:
+    margin = Margin(0.010)
+    for _ in range(200):
+        margin.observe(0.050)
+    for _ in range(2000):
+        margin.observe(0.001)
+    assert margin.seconds == 0.002
+
+
+def test_there_is_a_limit() -> None:
+    margin = Margin(0.010)
+    for _ in range(200):
+        margin.observe(5.0)
+    assert margin.seconds == 0.100

@@ -1,0 +1,364 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from tests.scheduler.worlds import ticket, trained
+
+from timebound.lab.machine import CPU_LIKE, GPU_LIKE, Speed
+from timebound.scheduler import Batch, ModelSpec, Scheduler, State
+
+THREE = Speed(0.006, 0.009, members=3)
+
+
+def ready(speed: Speed = CPU_LIKE, deadline_s: float = 1.0, slots: int = 1) -> Scheduler:
+    scheduler = trained(speed, deadline_s)
+    scheduler.set_slots(slots)
+    return scheduler
+
+
+def taken(scheduler: Scheduler, now: float) -> Batch:
+    batch = scheduler.take(now)
+    assert batch is not None
+    return batch
+
+
+# ---------------------------------------------------------------------- taking
+
+
+def test_a_lone_request_runs_at_once() -> None:
+    scheduler = ready()
+    one = ticket(1, 1.0)
+    assert scheduler.offer(one, 0.0) is None
+    batch = taken(scheduler, 0.0)
+    assert batch.tickets == [one]
+    assert batch.reason == "all_waiting"
+    assert batch.predicted_s == pytest.approx(0.025, rel=0.01)
+    assert one.state is State.RUNNING
+
+
+def test_nothing_is_taken_without_a_free_slot() -> None:
+    scheduler = ready()
+    scheduler.offer(ticket(1, 1.0), 0.0)
+    scheduler.offer(ticket(2, 1.0), 0.0)
+    batch = taken(scheduler, 0.0)
+    scheduler.offer(ticket(3, 1.0), 0.0)
+    assert scheduler.take(0.0) is None
+    scheduler.batch_done(batch, 0.045, 0.045)
+    assert taken(scheduler, 0.045).tickets[0].seq == 3
+
+
+def test_no_slots_no_batch_and_the_ticket_waits() -> None:
+    scheduler = ready(slots=0)
+    assert scheduler.offer(ticket(1, 1.0), 0.0) is None
+    assert scheduler.take(0.0) is None
+    scheduler.set_slots(1)
+    assert len(taken(scheduler, 0.1)) == 1
+
+
+def test_two_idle_slots_share_what_waits() -> None:
+    scheduler = ready(slots=2)
+    for seq in range(6):
+        scheduler.offer(ticket(seq, 1.0), 0.0)
+    assert [len(taken(scheduler, 0.0)) for _ in range(2)] == [3, 3]
+
+
+def test_the_batch_is_as_large_as_pays_and_no_larger() -> None:
+    scheduler = ready(GPU_LIKE)
+    for seq in range(200):
+        scheduler.offer(ticket(seq, 5.0), 0.0)
+    batch = taken(scheduler, 0.0)
+    assert 60 <= len(batch) <= 64
+    assert batch.reason == "best_rate"
+
+
+def test_a_tight_head_shrinks_the_batch_while_everything_still_fits() -> None:
+    scheduler = ready(CPU_LIKE)
+    scheduler.offer(ticket(1, 0.140), 0.0)
+    for seq in range(2, 9):
+        scheduler.offer(ticket(seq, 1.0), 0.0)
+    batch = taken(scheduler, 0.0)
+    assert 1 in [t.seq for t in batch.tickets]
+    assert batch.reason == "tight_deadline"
+    assert batch.started + batch.predicted_s <= batch.latest_end
+
+
+def test_a_head_that_would_ruin_the_batch_is_passed_over() -> None:
+    scheduler = ready(GPU_LIKE, slots=1)
+    scheduler.offer(ticket(1, 0.100), 0.0)
+    for seq in range(2, 66):
+        scheduler.offer(ticket(seq, 0.300), 0.0)
+    batch = taken(scheduler, 0.0)
+    assert 1 not in [t.seq for t in batch.tickets]
+    assert batch.reason == "early_drop"
+
+
+def test_what_can_no_longer_make_it_is_set_aside_with_its_reason() -> None:
+    scheduler = ready()
+    late, fine = ticket(1, 0.200), ticket(2, 1.0)
+    scheduler.offer(late, 0.0)
+    scheduler.offer(fine, 0.0)
+    assert taken(scheduler, 0.190).tickets == [fine]
+    assert [(aside.ticket, aside.reason) for aside in scheduler.set_aside()] == [(late, "too_late")]
+    assert scheduler.set_aside() == []
+
+
+def test_long_and_short_inputs_do_not_share_a_batch_where_padding_costs_more() -> None:
+    scheduler = ready(CPU_LIKE)
+    for seq in range(8):
+        scheduler.offer(ticket(seq, 2.0, size=4.0 if seq % 2 else 1.0), 0.0)
+    assert len({t.size for t in taken(scheduler, 0.0).tickets}) == 1
+
+
+def test_long_and_short_inputs_share_a_batch_where_overhead_costs_more() -> None:
+    scheduler = ready(GPU_LIKE)
+    for seq in range(4):
+        scheduler.offer(ticket(seq, 2.0 if seq else 1.0, size=1.4 if seq == 0 else 1.0), 0.0)
+    assert len(taken(scheduler, 0.0)) == 4
+
+
+# ---------------------------------------------------------------------- ranks
+
+
+def test_retries_come_after_first_attempts() -> None:
+    scheduler = ready()
+    scheduler.offer(ticket(1, 0.5, attempt=2), 0.0)
+    for seq in range(2, 40):
+        scheduler.offer(ticket(seq, 1.0), 0.0)
+    assert all(t.attempt == 1 for t in taken(scheduler, 0.0).tickets)
+
+
+def test_a_retry_rides_along_when_nobody_is_hurt() -> None:
+    scheduler = ready()
+    scheduler.offer(ticket(1, 0.5, attempt=2), 0.0)
+    scheduler.offer(ticket(2, 1.0), 0.0)
+    assert [t.seq for t in taken(scheduler, 0.0).tickets] == [2, 1]
+
+
+def test_priority_matters_when_not_everything_fits() -> None:
+    scheduler = ready()
+    for seq in range(60):
+        scheduler.offer(ticket(seq, 0.8, priority=int(seq >= 50)), 0.0)
+    assert [t.seq for t in taken(scheduler, 0.0).tickets][:10] == list(range(50, 60))
+
+
+def test_priority_does_not_matter_while_everything_fits() -> None:
+    scheduler = ready()
+    scheduler.offer(ticket(1, 0.4), 0.0)
+    for seq in range(2, 20):
+        scheduler.offer(ticket(seq, 5.0, priority=1), 0.0)
+    assert 1 in [t.seq for t in taken(scheduler, 0.0).tickets]
+
+
+# ---------------------------------------------------------------------- admission
+
+
+def test_a_hopeless_ticket_is_answered_at_once() -> None:
+    scheduler = ready()
+    verdict = scheduler.offer(ticket(1, 0.020), 0.0)
+    assert verdict is not None
+    assert (verdict.action, verdict.reason) == ("fallback", "hopeless")
+
+
+def test_a_full_queue_refuses_and_says_when_to_come_back() -> None:
+    scheduler = Scheduler()
+    scheduler.add_model(ModelSpec("model", 100.0, can_fallback=False, max_queue=10))
+    scheduler.set_slots(2)
+    for _ in range(10):
+        scheduler.observe("model", 1, 1.0, 0.5)
+    assert all(scheduler.offer(ticket(seq, 100.0), 0.0) is None for seq in range(10))
+    verdict = scheduler.offer(ticket(10, 100.0), 0.0)
+    assert verdict is not None
+    assert (verdict.action, verdict.reason) == ("refuse", "queue_full")
+    assert 1.0 < verdict.retry_after_s < 3.0
+
+
+def test_the_queue_is_bounded_in_seconds_of_work() -> None:
+    scheduler = ready(CPU_LIKE, slots=2)
+    tickets = [ticket(seq, 1.0 + seq * 1e-4, arrived=seq * 1e-4) for seq in range(400)]
+    for one in tickets:
+        scheduler.offer(one, one.arrived)
+    displaced = [aside.ticket for aside in scheduler.set_aside()]
+    assert 100 < scheduler.queued() < 140  # two slots for a second, and a quarter more
+    assert displaced == tickets[: len(displaced)]  # the oldest gave way
+    assert scheduler.queued("model") + len(displaced) == 400
+
+
+def test_before_anything_was_measured_nothing_is_refused() -> None:
+    scheduler = Scheduler()
+    scheduler.add_model(ModelSpec("model", 0.25))
+    scheduler.set_slots(1)
+    assert scheduler.offer(ticket(1, 0.25), 0.0) is None
+    assert len(taken(scheduler, 0.0)) == 1
+
+
+# ---------------------------------------------------------------------- clients come and go
+
+
+def test_a_retry_that_joins_extends_the_deadline_and_ranks_behind() -> None:
+    scheduler = ready()
+    old, fresh = ticket(1, 1.0), ticket(2, 2.0, arrived=0.9)
+    scheduler.offer(old, 0.0)
+    scheduler.offer(fresh, 0.9)
+    assert scheduler.rejoin(old, 1.9, 0.9) is None
+    assert (old.attempt, old.deadline) == (2, 1.9)
+    assert [t.seq for t in taken(scheduler, 0.95).tickets] == [2, 1]
+
+
+def test_a_retry_that_joins_a_running_ticket_only_extends_it() -> None:
+    scheduler = ready()
+    one = ticket(1, 1.0)
+    scheduler.offer(one, 0.0)
+    batch = taken(scheduler, 0.0)
+    assert scheduler.rejoin(one, 1.5, 0.5) is None
+    assert one.state is State.RUNNING
+    assert scheduler.queued() == 0
+    scheduler.batch_done(batch, 0.025, 0.6)
+    assert one.members_done == 1
+
+
+def test_an_abandoned_ticket_stays_only_for_a_retry() -> None:
+    scheduler = ready()
+    kept, dropped = ticket(1, 1.0), ticket(2, 1.0)
+    for one in (kept, dropped):
+        scheduler.offer(one, 0.0)
+    scheduler.abandon(kept, 0.1, keep=True)
+    scheduler.abandon(dropped, 0.1, keep=False)
+    assert taken(scheduler, 0.1).tickets == [kept]
+    assert kept.abandoned
+
+
+def test_a_withdrawn_ticket_never_runs() -> None:
+    scheduler = ready()
+    one = ticket(1, 1.0)
+    scheduler.offer(one, 0.0)
+    scheduler.withdraw(one)
+    assert scheduler.take(0.0) is None
+    assert scheduler.queued() == 0
+    scheduler.withdraw(one)  # twice is once
+
+
+def test_a_removed_model_hands_its_tickets_back_and_may_finish_its_batch() -> None:
+    scheduler = ready()
+    first, second = ticket(1, 1.0), ticket(2, 1.0)
+    scheduler.offer(first, 0.0)
+    batch = taken(scheduler, 0.0)
+    scheduler.offer(second, 0.0)
+    assert scheduler.remove_model("model") == [second]
+    scheduler.batch_done(batch, 0.025, 0.025)
+    assert scheduler.take(0.1) is None
+
+
+# ---------------------------------------------------------------------- ensembles
+
+
+def test_with_time_to_spare_all_members_run() -> None:
+    scheduler = ready(THREE)
+    scheduler.offer(ticket(1, 1.0), 0.0)
+    batch = taken(scheduler, 0.0)
+    for member in (1, 2):
+        step = scheduler.member_done(batch, 0.005, 0.005 * member)
+        assert step.go
+        assert step.reason == "fits"
+    scheduler.batch_done(batch, 0.005, 0.015)
+    assert batch.tickets[0].members_done == 3
+
+
+def test_those_without_time_for_the_next_member_leave_with_what_they_have() -> None:
+    scheduler = ready(THREE)
+    tight, loose = ticket(1, 0.030), ticket(2, 1.0)
+    scheduler.offer(tight, 0.0)
+    scheduler.offer(loose, 0.0)
+    batch = taken(scheduler, 0.0)
+    step = scheduler.member_done(batch, 0.015, 0.015)
+    assert step.go
+    assert (step.leave, step.stay) == ([tight], [loose])
+    assert tight.members_done == 1
+    assert batch.tickets == [loose]
+
+
+def test_a_backlog_that_would_be_late_stops_the_batch() -> None:
+    scheduler = ready(THREE)
+    scheduler.offer(ticket(1, 1.0), 0.0)
+    batch = taken(scheduler, 0.0)
+    for seq in range(2, 200):
+        scheduler.offer(ticket(seq, 1.0), 0.0)
+    step = scheduler.member_done(batch, 0.005, 0.005)
+    assert not step.go
+    assert step.reason == "backlog"
+    assert [t.seq for t in step.leave] == [1]
+    assert scheduler.take(0.005) is not None  # the slot is free
+
+
+def test_nobody_waits_nobody_computes() -> None:
+    scheduler = ready(THREE)
+    one = ticket(1, 1.0)
+    scheduler.offer(one, 0.0)
+    batch = taken(scheduler, 0.0)
+    scheduler.withdraw(one)
+    assert scheduler.member_done(batch, 0.005, 0.005).reason == "nobody_waits"
+    scheduler.batch_done(batch, 0.005, 0.006)  # a late report is harmless
+
+
+# ---------------------------------------------------------------------- worker deaths
+
+
+def test_tickets_of_a_dead_batch_run_again_apart_and_only_once() -> None:
+    scheduler = ready()
+    tickets = [ticket(seq, 1.0) for seq in range(4)]
+    for one in tickets:
+        scheduler.offer(one, 0.0)
+    assert scheduler.batch_lost(taken(scheduler, 0.0), 0.05) == []
+    again = taken(scheduler, 0.05)
+    assert (len(again), again.reason) == (1, "after_loss")
+    lost = scheduler.batch_lost(again, 0.1)
+    assert [(aside.ticket, aside.reason) for aside in lost] == [(again.tickets[0], "lost")]
+    others = []
+    while (batch := scheduler.take(0.1)) is not None:
+        others += batch.tickets
+        scheduler.batch_done(batch, 0.025, 0.1)
+    assert len(others) == 3
+
+
+def test_survivors_run_together_where_time_is_short() -> None:
+    scheduler = ready(GPU_LIKE)
+    for seq in range(32):
+        scheduler.offer(ticket(seq, 0.6), 0.0)
+    scheduler.batch_lost(taken(scheduler, 0.0), 0.1)
+    assert len(taken(scheduler, 0.1)) > 1
+
+
+def test_a_waiting_survivor_can_be_withdrawn() -> None:
+    scheduler = ready()
+    one = ticket(1, 1.0)
+    scheduler.offer(one, 0.0)
+    scheduler.batch_lost(taken(scheduler, 0.0), 0.05)
+    scheduler.withdraw(one)
+    assert scheduler.take(0.06) is None
+
+
+def test_a_hang_is_several_times_the_prediction() -> None:
+    scheduler = ready()
+    scheduler.offer(ticket(1, 1.0), 0.0)
+    batch = taken(scheduler, 0.0)
+    assert 3 * batch.predicted_s < scheduler.hang_limit_s(batch) < 1.0
+
+
+# ---------------------------------------------------------------------- restarts
+
+
+def test_what_was_learned_survives_a_restart() -> None:
+    profile = json.loads(json.dumps(ready(GPU_LIKE).profile()))
+    restarted = Scheduler()
+    restarted.add_model(ModelSpec("model", 1.0), profile["model"])
+    restarted.set_slots(1)
+    for seq in range(100):
+        restarted.offer(ticket(seq, 1.0), 0.0)
+    assert len(taken(restarted, 0.0)) > 50
+
+
+def test_a_model_added_again_keeps_its_queue_and_its_estimate() -> None:
+    scheduler = ready(GPU_LIKE)
+    scheduler.offer(ticket(1, 1.0), 0.0)
+    scheduler.add_model(ModelSpec("model", 2.0, members=2))
+    assert taken(scheduler, 0.0).predicted_s == pytest.approx(2 * 0.0825, rel=0.02)

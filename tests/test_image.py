@@ -1,0 +1,131 @@
+"""Pictures from clients: every usual form is taken, and what is wrong is the client's 422."""
+
+from __future__ import annotations
+
+import base64
+import io
+import struct
+import zlib
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from timebound.errors import BadInput
+from timebound.image import decode
+
+
+def file_of(
+    colour: Any = (200, 100, 50), *, size: tuple[int, int] = (6, 4), mode: str = "RGB", kind: str = "PNG"
+) -> bytes:
+    """The bytes of a picture file in one colour; `size` is (width, height)."""
+    buffer = io.BytesIO()
+    Image.new(mode, size, colour).save(buffer, kind)
+    return buffer.getvalue()
+
+
+def png_header(width: int, height: int) -> bytes:
+    """A PNG that claims a size and holds no pixels at all."""
+    head = b"IHDR" + struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    chunk = struct.pack(">I", 13) + head + struct.pack(">I", zlib.crc32(head))
+    return b"\x89PNG\r\n\x1a\n" + chunk + struct.pack(">I", 0) + b"IDAT" + struct.pack(">I", zlib.crc32(b"IDAT"))
+
+
+def refused(data: Any, **options: Any) -> BadInput:
+    with pytest.raises(BadInput) as caught:
+        decode(data, **options)
+    return caught.value
+
+
+@pytest.mark.parametrize("kind", ["PNG", "BMP", "GIF", "WEBP", "JPEG"])
+def test_every_kind_of_file_becomes_height_by_width_by_channels(kind: str) -> None:
+    array = decode(file_of(kind=kind))
+    assert (array.shape, array.dtype) == ((4, 6, 3), np.uint8)
+    assert np.abs(array.astype(int) - (200, 100, 50)).max() <= 6  # JPEG and WebP lose a little
+
+
+def test_the_same_picture_comes_as_bytes_base64_or_a_data_url() -> None:
+    data = file_of()
+    coded = base64.b64encode(data).decode()
+    forms: list[Any] = [data, bytearray(data), memoryview(data), coded, f"data:image/png;base64,{coded}"]
+    arrays = [decode(form) for form in forms]
+    assert all((array == arrays[0]).all() for array in arrays)
+
+
+def test_mode_l_gives_height_by_width() -> None:
+    array = decode(file_of((90, 90, 90)), mode="L")
+    assert (array.shape, array.dtype) == ((4, 6), np.uint8)
+    assert (array == 90).all()
+
+
+@pytest.mark.parametrize(("mode", "colour"), [("L", 7), ("RGBA", (1, 2, 3, 255)), ("1", 1), ("P", 3)])
+def test_pictures_of_other_modes_are_converted(mode: str, colour: Any) -> None:
+    assert decode(file_of(colour, mode=mode)).shape == (4, 6, 3)
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG"])
+@pytest.mark.parametrize("size", [(6, 4), (3, 5), (64, 32), (1, 1)])
+def test_size_is_width_and_height(kind: str, size: tuple[int, int]) -> None:
+    array = decode(file_of(size=(48, 40), kind=kind), size=size)
+    assert array.shape == (size[1], size[0], 3)
+    assert decode(file_of(size=(48, 40), kind=kind), size=size, mode="L").shape == (size[1], size[0])
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG"])
+def test_a_file_cut_off_is_bad_input(kind: str) -> None:
+    data = file_of(size=(32, 32), kind=kind)
+    for end in (1, 10, len(data) // 2):
+        assert refused(data[:end]).field == "image"
+
+
+def test_a_cut_off_file_says_so() -> None:
+    data = file_of(size=(32, 32))
+    assert refused(data[: len(data) // 2]).detail.startswith("the image is broken or cut off")
+
+
+@pytest.mark.parametrize("text", ["not base64!", "abc", "=", "é", "data:image/png;base64,???"])
+def test_bad_base64_is_named(text: str) -> None:
+    error = refused(text)
+    assert (error.code, error.field, error.detail) == ("bad_input", "image", "the image is not valid base64")
+
+
+@pytest.mark.parametrize("data", ["", b"", "data:image/png;base64,", "data:nothing"])
+def test_an_empty_image_is_named(data: Any) -> None:
+    assert refused(data).detail == "the image is empty"
+
+
+def test_another_kind_of_file_is_named() -> None:
+    error = refused(b"%PDF-1.7 and so on")
+    assert error.detail == "the image is not a PNG, JPEG, WebP, BMP or GIF"
+
+
+def test_too_many_pixels_are_refused_from_the_header() -> None:
+    error = refused(png_header(5000, 5000))
+    assert error.detail == "the image has 5000 x 5000 pixels; at most 16000000 are taken"
+
+
+def test_an_absurd_size_is_refused_from_the_header() -> None:
+    assert (
+        refused(png_header(2**31 - 1, 2**31 - 1)).detail == "the image is too large; at most 16000000 pixels are taken"
+    )
+
+
+def test_the_limit_on_pixels_can_be_set_and_is_inclusive() -> None:
+    data = file_of(size=(10, 10))
+    assert decode(data, max_pixels=100).shape == (10, 10, 3)
+    assert "10 x 10 pixels; at most 99" in refused(data, max_pixels=99).detail
+
+
+def test_the_field_at_fault_can_be_named() -> None:
+    assert refused(b"x", field="photo").field == "photo"
+    assert refused("?", field=None).field is None
+
+
+@given(st.binary(max_size=200), st.sampled_from([b"", b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff\xe0", b"GIF89a", b"BM"]))
+def test_no_bytes_raise_anything_but_bad_input(data: bytes, magic: bytes) -> None:
+    with suppress(BadInput):
+        decode(magic + data)

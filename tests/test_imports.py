@@ -1,0 +1,190 @@
+"""The map of the house, kept honest: imports point downward, never in a circle, and no room is a drawer."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import timebound
+
+SOURCE = Path(timebound.__file__).parent
+PACKAGE = "timebound"
+ROOT = "__init__"  # the public names; stands for `import timebound` too
+DRAWERS = {"utils", "common", "helpers", "misc"}
+
+BASE = {"errors", "clock", "types"}
+NOUNS = {"body", "model", "events", "config", "log", "image", "profile"}
+ALLOWED: Mapping[str, set[str]] = {
+    "errors": set(),
+    "clock": set(),
+    "types": {"errors"},
+    **dict.fromkeys(NOUNS, BASE),
+    "backends": BASE | NOUNS,
+    "target": BASE | NOUNS | {"backends"},
+    "scheduler": BASE | {"events"},
+    "workers": BASE | {"backends", "target", "model", "body", "events", "log"},
+    "lab": BASE | {"scheduler"},
+    "admission": {"types", "errors"},
+    "http": BASE | {"admission", "events", "body"},
+    "observe": {"events", "types"},
+    "server": BASE | NOUNS | {"backends", "target", "scheduler", "workers", "admission", "http", "observe", ROOT},
+    "cli": {"config", "errors", "log", "target", "server", ROOT},
+    # What users see: the public names, and a model written with nothing but them.
+    ROOT: {"errors", "model", "image", "backends"},
+    "demo": {ROOT},
+}
+
+
+def modules(package: Path) -> dict[str, Path]:
+    """Every module below `package` by its dotted name without the package's own; the package itself is ROOT."""
+    found = {}
+    for file in package.rglob("*.py"):
+        parts = list(file.relative_to(package).with_suffix("").parts)
+        if parts[-1] == "__init__" and len(parts) > 1:
+            parts.pop()
+        found[".".join(parts)] = file
+    return found
+
+
+def imports(name: str, file: Path, known: Mapping[str, Path]) -> Iterator[str]:
+    """The modules of the package that a file names, at the top, inside functions or for type checking."""
+    for node in ast.walk(ast.parse(file.read_text())):
+        targets: list[str] = []
+        if isinstance(node, ast.Import):
+            targets = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = _base(name, file, node)
+            # `from package.room import thing` means the module package.room.thing if there is one.
+            targets = [f"{base}.{alias.name}" for alias in node.names]
+        for target in targets:
+            if target.split(".")[0] == PACKAGE:
+                yield _module(target, known)
+
+
+def _base(name: str, file: Path, node: ast.ImportFrom) -> str:
+    if not node.level:
+        return node.module or ""
+    here = [PACKAGE, *name.split(".")] if name != ROOT else [PACKAGE]
+    up = node.level - 1 if file.name == "__init__.py" else node.level
+    return ".".join([*here[: len(here) - up], *([node.module] if node.module else [])])
+
+
+def _module(target: str, known: Mapping[str, Path]) -> str:
+    parts = target.split(".")[1:]
+    while parts and ".".join(parts) not in known:
+        parts.pop()
+    return ".".join(parts) or ROOT
+
+
+def room(module: str) -> str:
+    return module.partition(".")[0]
+
+
+def wrong_imports(package: Path) -> list[str]:
+    """Every import that leaves its room in a direction the map does not show."""
+    known, wrong = modules(package), set()
+    for name, file in known.items():
+        if room(name) not in ALLOWED:
+            wrong.add(f"{name}: the room {room(name)} is not on the map")
+            continue
+        for target in imports(name, file, known):
+            if room(target) != room(name) and room(target) not in ALLOWED[room(name)]:
+                wrong.add(f"{name} imports {target}")
+    return sorted(wrong)
+
+
+def circles(package: Path) -> list[str]:
+    """Modules that can be reached from themselves."""
+    known = modules(package)
+    edges = {name: set(imports(name, file, known)) - {name} for name, file in known.items()}
+
+    def reach(name: str) -> set[str]:
+        seen: set[str] = set()
+        todo = list(edges[name])
+        while todo:
+            following = todo.pop()
+            if following not in seen:
+                seen.add(following)
+                todo.extend(edges.get(following, ()))
+        return seen
+
+    return sorted(name for name in known if name in reach(name))
+
+
+def drawers(package: Path) -> list[str]:
+    """Modules and rooms whose name says nothing."""
+    return sorted(name for name in modules(package) if DRAWERS & set(name.split(".")))
+
+
+def plant(package: Path, **files: str) -> Path:
+    """A small package on disk; `room__module` is the file room/module.py."""
+    for name, text in {ROOT: "", **files}.items():
+        file = package.joinpath(*name.split("__")).with_suffix(".py") if name != ROOT else package / "__init__.py"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    return package
+
+
+def test_imports_point_downward() -> None:
+    assert wrong_imports(SOURCE) == []
+
+
+def test_no_module_imports_itself_by_a_detour() -> None:
+    assert circles(SOURCE) == []
+
+
+def test_no_module_is_a_drawer() -> None:
+    assert drawers(SOURCE) == []
+
+
+def test_the_checker_sees_an_import_that_points_upward(tmp_path: Path) -> None:
+    package = plant(
+        tmp_path / PACKAGE,
+        workers__wire="",
+        http__app="",
+        scheduler__policy="from timebound.workers import wire\n",
+        observe__metrics="from timebound.events import Events\n",
+        events="",
+        admission="from timebound.observe.metrics import Metrics\n",
+    )
+    assert wrong_imports(package) == [
+        "admission imports observe.metrics",
+        "scheduler.policy imports workers.wire",
+    ]
+
+
+def test_the_checker_sees_imports_that_hide(tmp_path: Path) -> None:
+    package = plant(
+        tmp_path / PACKAGE,
+        server="",
+        http__app="def late():\n    import timebound.server\n",
+        scheduler__policy="from ..http import app\n",
+        errors="if TYPE_CHECKING:\n    from timebound import server\n",
+    )
+    assert wrong_imports(package) == [
+        "errors imports server",
+        "http.app imports server",
+        "scheduler.policy imports http.app",
+    ]
+
+
+def test_the_checker_sees_a_room_that_is_not_on_the_map(tmp_path: Path) -> None:
+    package = plant(tmp_path / PACKAGE, cellar__wine="")
+    assert wrong_imports(package) == ["cellar.wine: the room cellar is not on the map"]
+
+
+def test_the_checker_sees_a_circle_inside_a_room(tmp_path: Path) -> None:
+    package = plant(
+        tmp_path / PACKAGE,
+        http__app="from timebound.http.hot import start\n",
+        http__hot="from timebound.http import shape\n",
+        http__shape="from .app import App\n",
+        http__problems="from timebound.http.app import App\n",
+    )
+    assert circles(package) == ["http.app", "http.hot", "http.shape"]
+
+
+def test_the_checker_sees_a_drawer(tmp_path: Path) -> None:
+    package = plant(tmp_path / PACKAGE, utils="", http__helpers="", http__misc__thing="", http__app="")
+    assert drawers(package) == ["http.helpers", "http.misc.thing", "utils"]

@@ -1,0 +1,163 @@
+"""What is read off a model class, and the sentences for what is wrong with one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+import timebound as tb
+from timebound.errors import SetupError
+from timebound.model import check_class, example_body, name_of, request_schema
+
+
+class Good(tb.Model):
+    def infer(self, batch: Any) -> Any:
+        return batch
+
+
+class Body(tb.Struct):
+    id: str
+    image: str = msgspec.field(name="picture", default="")
+
+
+def variant(**attributes: Any) -> type[tb.Model]:
+    """A class like `Good`, with these attributes."""
+    return type("Variant", (Good,), attributes)
+
+
+def complaint(cls: type[tb.Model]) -> str:
+    with pytest.raises(SetupError) as caught:
+        check_class(cls)
+    return str(caught.value)
+
+
+def test_a_model_is_named_after_its_class_unless_it_has_a_name() -> None:
+    assert name_of(Good) == "good"
+    assert name_of(variant(name="Digits-2.1")) == "Digits-2.1"
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {},
+        {"name": "a"},
+        {"name": "a" * 64},
+        {"deadline": 1},
+        {"deadline": 0.001, "max_batch": 1, "path": "/inference"},
+        {"Request": Body, "key": "id"},
+        {"Request": Body, "key": "picture.id"},
+    ],
+)
+def test_a_sound_class_passes(attributes: dict[str, Any]) -> None:
+    check_class(variant(**attributes))
+
+
+def test_a_class_that_loads_a_net_needs_no_infer() -> None:
+    class Loads(tb.Model):
+        def load(self) -> None:
+            self.net = len
+
+    class Has(tb.Model):
+        net = len
+
+    check_class(Loads)
+    check_class(Has)
+
+
+def test_a_class_without_infer_is_told_both_cures() -> None:
+    class Empty(tb.Model):
+        pass
+
+    assert complaint(Empty) == ("class Empty has no infer: define `def infer(self, batch)`, or set self.net in load()")
+
+
+@pytest.mark.parametrize("name", ["with space", "a/b", "-a", ".hidden", "é", "a" * 65, "a\n"])
+def test_a_name_that_does_not_fit_a_url_is_refused(name: str) -> None:
+    assert complaint(variant(name=name)) == (
+        f"class Variant: name {name!r} must be letters, digits, '.', '_' or '-', at most 64 of them"
+    )
+
+
+@pytest.mark.parametrize("deadline", [0, -1, 0.0009, 3601, float("nan"), float("inf"), "1s", None])
+def test_a_deadline_that_is_no_length_of_time_is_refused(deadline: Any) -> None:
+    assert complaint(variant(deadline=deadline)) == (
+        f"class Variant: deadline is {deadline!r}; give seconds between 0.001 and 3600"
+    )
+
+
+@pytest.mark.parametrize("max_batch", [0, -1, 1.5, "8", None])
+def test_a_max_batch_that_is_no_count_is_refused(max_batch: Any) -> None:
+    assert complaint(variant(max_batch=max_batch)) == (
+        f"class Variant: max_batch is {max_batch!r}; give a whole number of at least 1"
+    )
+
+
+@pytest.mark.parametrize("path", ["inference", "", 7])
+def test_a_path_without_a_slash_is_refused(path: Any) -> None:
+    assert complaint(variant(path=path)) == f"class Variant: path is {path!r}; it must start with '/'"
+
+
+def test_a_key_needs_a_typed_body() -> None:
+    assert complaint(variant(key="id")) == (
+        "class Variant: key = 'id' needs a typed body; add `class Request(tb.Struct)`"
+    )
+
+
+@pytest.mark.parametrize("key", ["uuid", "image", "uuid.id"])
+def test_a_key_that_is_no_field_is_refused_with_the_fields_there_are(key: str) -> None:
+    assert complaint(variant(Request=Body, key=key)) == (
+        f"class Variant: key = {key!r} is not a field of Request (it has: id, picture)"
+    )
+
+
+@pytest.mark.parametrize("request_type", [dict, {"id": str}, "Body"])
+def test_a_request_that_is_no_struct_is_refused(request_type: Any) -> None:
+    assert complaint(variant(Request=request_type)) == (
+        f"class Variant: Request must be a class derived from timebound.Struct, not {request_type!r}"
+    )
+
+
+@pytest.mark.parametrize("attributes", [{"name": 7}, {"Request": Body, "key": 7}], ids=["name", "key"])
+def test_a_name_or_key_that_is_no_text_is_refused(attributes: dict[str, Any]) -> None:
+    sentence = complaint(variant(**attributes))
+    assert sentence.startswith("class Variant: ")
+    assert "7" in sentence
+
+
+def test_the_defaults_pass_a_request_through_the_net() -> None:
+    model = tb.Model()
+    model.net = list
+    assert model.prepare("request") == "request"
+    assert model.infer((1, 2)) == [1, 2]
+    assert model.finish("output", "request") == "output"
+    assert model.fallback is None
+
+
+def test_the_schema_of_a_request_type_holds_its_parts() -> None:
+    schema = request_schema(Body)
+    assert schema is not None
+    assert schema["$defs"]["Body"]["required"] == ["id"]
+    assert request_schema(None) is None
+
+
+@pytest.mark.parametrize(
+    ("example", "body"),
+    [
+        (b"\x00", b"\x00"),
+        (bytearray(b"ab"), b"ab"),
+        (memoryview(b"ab"), b"ab"),
+        ("text", b"text"),
+        ({"id": "a"}, b'{"id":"a"}'),
+        (Body("a", "p"), b'{"id":"a","picture":"p"}'),
+        ([1, 2], b"[1,2]"),
+    ],
+)
+def test_an_example_becomes_the_bytes_a_client_would_send(example: Any, body: bytes) -> None:
+    assert example_body(example) == body
+
+
+def test_an_example_that_is_no_body_is_refused() -> None:
+    with pytest.raises(SetupError, match=r"^example is a int; give a dict \(typed body\) or bytes \(raw body\)$"):
+        example_body(7)

@@ -1,0 +1,262 @@
+"""What `serve` can be pointed at, and what is said when it is the wrong thing."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+from tests.models.onnx_files import save_doubler
+
+from timebound.errors import SetupError
+from timebound.model import Model, name_of
+from timebound.target import check_target, describe, load_models
+
+ECHO = """
+    import timebound as tb
+
+    class Echo(tb.Model):
+        def infer(self, batch):
+            return batch
+"""
+
+
+@pytest.fixture(autouse=True)
+def _clean_imports(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Apps put their folder on the path and modules beside them in the table; take both out again."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    before = set(sys.modules)
+    yield
+    for name in set(sys.modules) - before:
+        if name.startswith("timebound_app_") or name == "labels":
+            del sys.modules[name]
+
+
+def write(file: Path, code: str) -> Path:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(dedent(code))
+    return file
+
+
+def load(target: Path) -> list[Model]:
+    return load_models(target, threads=1)
+
+
+def names(target: Path) -> list[str]:
+    return [name_of(type(model)) for model in load(target)]
+
+
+def complaint(target: Path) -> str:
+    with pytest.raises(SetupError) as caught:
+        load(target)
+    return str(caught.value)
+
+
+def test_a_python_file_serves_its_model_classes(tmp_path: Path) -> None:
+    app = write(
+        tmp_path / "app.py",
+        """
+        import timebound as tb
+        from timebound import Model
+
+        class _Base(tb.Model):
+            def infer(self, batch):
+                return batch
+
+        class Second(_Base): ...
+        class First(_Base):
+            name = "one"
+        """,
+    )
+    assert names(app) == ["second", "one"]
+
+
+def test_a_class_with_two_names_in_the_file_is_served_once(tmp_path: Path) -> None:
+    assert names(write(tmp_path / "app.py", ECHO + "\n    Again = Echo\n")) == ["echo"]
+
+
+def test_load_has_run_and_relative_paths_start_at_the_apps_folder(tmp_path: Path) -> None:
+    save_doubler(tmp_path / "weights" / "net.onnx")
+    app = write(
+        tmp_path / "app.py",
+        """
+        import timebound as tb
+
+        class Net(tb.Model):
+            def load(self):
+                self.net = tb.onnx("weights/net.onnx")
+        """,
+    )
+    (model,) = load(app)
+    assert model.net.path == tmp_path / "weights" / "net.onnx"
+
+
+def test_an_app_may_import_the_files_beside_it(tmp_path: Path) -> None:
+    write(tmp_path / "labels.py", "NAME = 'cat'\n")
+    app = write(
+        tmp_path / "app.py",
+        """
+        import timebound as tb
+        from labels import NAME
+
+        class Animal(tb.Model):
+            name = NAME
+            net = len
+        """,
+    )
+    assert names(app) == ["cat"]
+
+
+def test_two_apps_in_a_folder_each_see_their_own_files(tmp_path: Path) -> None:
+    for name in ("cats", "dogs"):
+        write(tmp_path / name / "1" / "labels.py", f"LABEL = {name!r}\n")
+        write(
+            tmp_path / name / "1" / "app.py",
+            f"""
+            import timebound as tb
+            from labels import LABEL
+
+            class {name.title()}(tb.Model):
+                label = LABEL
+                def infer(self, batch):
+                    return batch
+            """,
+        )
+    assert {name_of(type(model)): model.label for model in load(tmp_path)} == {"cats": "cats", "dogs": "dogs"}  # type: ignore[attr-defined]
+
+
+def test_an_onnx_file_is_named_after_itself(tmp_path: Path) -> None:
+    (model,) = load(save_doubler(tmp_path / "twice.onnx"))
+    assert (name_of(type(model)), type(model).version) == ("twice", "1")
+
+
+def test_a_folder_serves_the_newest_version_of_each_model(tmp_path: Path) -> None:
+    for version in ("2", "10", "9", "draft"):
+        save_doubler(tmp_path / "twice" / version / "model.onnx")
+    save_doubler(tmp_path / "plain.onnx")
+    write(tmp_path / "echo" / "1" / "app.py", ECHO)
+    (tmp_path / "notes.txt").write_text("not a model")
+    (tmp_path / "empty").mkdir()
+    models = {name_of(type(model)): type(model).version for model in load(tmp_path)}
+    assert models == {"twice": "10", "plain": "1", "echo": "1"}
+
+
+def test_a_version_may_be_written_with_leading_zeros(tmp_path: Path) -> None:
+    save_doubler(tmp_path / "twice" / "001" / "model.onnx")
+    save_doubler(tmp_path / "twice" / "002" / "model.onnx")
+    (model,) = load(tmp_path)
+    assert int(type(model).version) == 2
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_a_version_holds_exactly_one_model(tmp_path: Path, count: int) -> None:
+    place = tmp_path / "twice" / "1"
+    place.mkdir(parents=True)
+    for number in range(count):
+        (place / f"{number}.onnx").touch()
+    assert complaint(tmp_path) == f"{place} must hold exactly one .onnx file or an app.py, and holds {count}"
+
+
+def test_a_path_that_is_not_there_is_named(tmp_path: Path) -> None:
+    missing = tmp_path / "app.py"
+    with pytest.raises(
+        SetupError, match=r"does not exist; give a \.py file, an \.onnx file or a folder of models"
+    ) as caught:
+        check_target(missing)
+    assert str(caught.value).startswith(str(missing))
+
+
+def test_another_kind_of_file_is_named(tmp_path: Path) -> None:
+    file = write(tmp_path / "model.pkl", "")
+    assert complaint(file) == f"{file} is neither a .py nor an .onnx file, and those are what can be served"
+
+
+def test_a_folder_without_a_model_is_told_where_models_go(tmp_path: Path) -> None:
+    assert complaint(tmp_path) == (
+        f"no model in {tmp_path}; put files at <model>/<version>/model.onnx (or app.py), or <model>.onnx, in it"
+    )
+
+
+def test_a_python_file_without_a_model_is_told_what_to_add(tmp_path: Path) -> None:
+    app = write(tmp_path / "app.py", "from timebound import Model\nclass Other: ...\n")
+    assert complaint(app) == f"{app} defines no model; add a class derived from timebound.Model"
+
+
+@pytest.mark.parametrize("folder", ["project", "timebound", "importlib"])
+def test_an_import_error_names_the_users_own_line(tmp_path: Path, folder: str) -> None:
+    app = write(tmp_path / folder / "app.py", "x = 1\n\nimport no_such_library\n")
+    assert complaint(app) == (
+        f"importing {app} failed: ModuleNotFoundError: No module named 'no_such_library' (app.py, line 3)"
+    )
+
+
+def test_an_error_in_a_file_beside_the_app_names_that_file(tmp_path: Path) -> None:
+    write(tmp_path / "labels.py", "LABELS = 1 / 0\n")
+    app = write(tmp_path / "app.py", "import labels\n")
+    assert complaint(app).endswith("ZeroDivisionError: division by zero (labels.py, line 1)")
+
+
+def test_a_syntax_error_names_its_line(tmp_path: Path) -> None:
+    app = write(tmp_path / "app.py", "x = 1\ndef broken(:\n")
+    sentence = complaint(app)
+    assert sentence.startswith(f"importing {app} failed: SyntaxError: ")
+    assert "app.py, line 2" in sentence
+
+
+def test_a_failing_load_names_the_class_and_the_line(tmp_path: Path) -> None:
+    app = write(
+        tmp_path / "app.py",
+        """
+        import timebound as tb
+
+        class Net(tb.Model):
+            def load(self):
+                raise RuntimeError("no\\n weights")
+        """,
+    )
+    assert complaint(app) == "Net.load() failed: RuntimeError: no weights (app.py, line 6)"
+
+
+def test_a_setup_error_from_load_is_passed_on_as_it_is(tmp_path: Path) -> None:
+    app = write(
+        tmp_path / "app.py",
+        """
+        import timebound as tb
+
+        class Net(tb.Model):
+            def load(self):
+                self.net = tb.onnx("gone.onnx")
+        """,
+    )
+    sentence = complaint(app)
+    assert sentence == f"model file not found: {tmp_path / 'gone.onnx'}; check the name, it is relative to {tmp_path}"
+
+
+def test_a_load_that_sets_no_net_is_told_so(tmp_path: Path) -> None:
+    app = write(tmp_path / "app.py", "import timebound as tb\nclass Net(tb.Model):\n    def load(self): ...\n")
+    assert complaint(app).startswith("class Net has no infer: define `def infer(self, batch)`")
+
+
+def test_a_class_is_checked_before_it_is_loaded(tmp_path: Path) -> None:
+    app = write(tmp_path / "app.py", ECHO + "        deadline = 0\n")
+    assert complaint(app).startswith("class Echo: deadline is 0;")
+
+
+def test_two_models_with_one_name_are_refused(tmp_path: Path) -> None:
+    save_doubler(tmp_path / "twice.onnx")
+    save_doubler(tmp_path / "twice" / "1" / "model.onnx")
+    assert complaint(tmp_path) == f"two models in {tmp_path} have the name 'twice'; give one of them another"
+
+
+def test_a_file_that_is_no_onnx_is_named(tmp_path: Path) -> None:
+    file = write(tmp_path / "model.onnx", "no graph")
+    sentence = complaint(file)
+    assert sentence.startswith(f"onnxruntime cannot load {file}: ")
+    assert sentence.endswith("; export the model again")
+
+
+def test_an_error_without_text_is_described_by_its_kind() -> None:
+    assert describe(KeyError()) == "KeyError"
