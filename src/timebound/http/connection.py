@@ -77,9 +77,11 @@ class HotCycle:
             self.is_started = True
             body = self.body[0] if len(self.body) == 1 else b"".join(self.body)
             self.body = []
-            self._leave = self._connection.hot.start(self._route, self._connection.headers, body, self.respond)
+            leave = self._connection.hot.start(self._route, self._connection.headers, body, self.respond)
+            self._leave = None if self.response_complete else leave
 
     def respond(self, status: int, head: bytes, body: bytes) -> None:
+        self._leave = None  # it holds the request, and through it this: a cycle that only the collector would end
         if not self.disconnected:
             self.response_complete = True
             self._connection.respond(status, head, body, keep_alive=self.keep_alive)

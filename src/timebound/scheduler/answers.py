@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from heapq import heapify, heappop, heappush
+from itertools import count
+from math import inf
 from typing import Protocol
 
 import msgspec
@@ -62,6 +65,11 @@ class Answers:
         self._fallback_time = Margin(0.020)
         self._by_key: dict[tuple[str, str], Pending] = {}
         self._drains: list[asyncio.Future[None]] = []
+        self._guards: list[tuple[float, int]] = []  # a heap of when and whom; whoever is answered is skipped
+        self._guarded: dict[int, Attempt] = {}
+        self._numbers = count()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = inf
         self.waiting = 0
 
     async def drained(self) -> None:
@@ -79,18 +87,19 @@ class Answers:
 
     def add(self, pending: Pending, request: Request, deliver: Deliver) -> Attempt:
         """One more client waits for `pending`."""
-        attempt = Attempt(request, deliver, pending)
+        attempt = Attempt(next(self._numbers), request, deliver, pending)
+        self._guarded[attempt.number] = attempt
         pending.attempts.append(attempt)
         self.waiting += 1
         if pending.key is not None:
             self._by_key[pending.key] = pending
-        self._arm(attempt, self._guard_at(attempt))
+        self._arm(attempt)
         return attempt
 
     def drop(self, attempt: Attempt) -> None:
         """The client has left. Its request is dropped before it runs, unless a retry may come for it by its key."""
         pending = attempt.pending
-        if attempt not in pending.attempts:
+        if attempt.number not in self._guarded:
             return
         self._remove(attempt)
         if not pending.attempts:
@@ -100,7 +109,9 @@ class Answers:
                 self.forget(pending)
 
     def forget(self, pending: Pending) -> None:
-        """Nobody can join it any more."""
+        """Nobody can join it any more; unless it runs, nothing is left of it."""
+        if pending.ticket.state is not State.RUNNING:
+            pending.ticket.payload = None  # without this cycle it is gone at once, and never garbage to collect
         if pending.key is not None and self._by_key.get(pending.key) is pending:
             del self._by_key[pending.key]
 
@@ -109,8 +120,7 @@ class Answers:
         self._close(attempt)
 
     def _close(self, attempt: Attempt) -> None:
-        if attempt.guard is not None:
-            attempt.guard.cancel()
+        del self._guarded[attempt.number]
         self.waiting -= 1
         if self.waiting == 0:
             for idle in self._drains:
@@ -174,13 +184,13 @@ class Answers:
 
     def _fall_back(self, attempt: Attempt, reason: str) -> None:
         attempt.is_last_chance = True
-        self._arm(attempt, self._guard_at(attempt))
+        self._arm(attempt)
         asked = self._clock.now()
 
         def done(outcome: Outcome | None) -> None:
             now = self._clock.now()
             self._fallback_time.observe(now - asked)
-            if attempt not in attempt.pending.attempts:
+            if attempt.number not in self._guarded:
                 return  # the model, or the guard, was faster
             if outcome is None:
                 self._finish(attempt, self._refusal(attempt.pending.ticket, reason))
@@ -206,16 +216,37 @@ class Answers:
             margin += min(self._fallback_time.seconds, most)
         return request.deadline - margin
 
-    def _arm(self, attempt: Attempt, at: float) -> None:
-        if attempt.guard is not None:
-            attempt.guard.cancel()
-        attempt.guard = self._loop.call_later(max(0.0, at - self._clock.now()), self._guard, attempt)
+    def _arm(self, attempt: Attempt) -> None:
+        at = attempt.guard_at = self._guard_at(attempt)
+        heappush(self._guards, (at, attempt.number))
+        if at < self._timer_at:
+            self._set_timer(at)
 
-    def _guard(self, attempt: Attempt) -> None:
-        pending = attempt.pending
-        now, at = self._clock.now(), self._guard_at(attempt)
-        if now < at:  # the event loop fires up to a millisecond early, and a partial answer moves the time
-            self._arm(attempt, at)
+    def _set_timer(self, at: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = at
+        self._timer = self._loop.call_later(max(0.0, at - self._clock.now()), self._on_timer)
+
+    def _on_timer(self) -> None:
+        """One timer serves all guards: most requests are answered long before theirs, and cost only a heap entry."""
+        self._timer, self._timer_at = None, inf
+        now, guards = self._clock.now(), self._guards
+        while guards and (guards[0][0] <= now or guards[0][1] not in self._guarded):
+            at, number = heappop(guards)
+            attempt = self._guarded.get(number)
+            if attempt is not None and attempt.guard_at == at:
+                self._guard(attempt, now)
+        if len(guards) > 2 * self.waiting + 1024:
+            guards[:] = [entry for entry in guards if entry[1] in self._guarded]
+            heapify(guards)
+        if guards:
+            self._set_timer(guards[0][0])
+
+    def _guard(self, attempt: Attempt, now: float) -> None:
+        pending, at = attempt.pending, self._guard_at(attempt)
+        if now < at:  # a partial answer has come meanwhile, and needs no fallback's time
+            self._arm(attempt)
             return
         self.margin.observe(now - at)
         if pending.best is not None:

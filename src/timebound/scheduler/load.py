@@ -60,8 +60,8 @@ class ServedShare:
         self._offered = ArrivalRate(memory_s)
         self._taken = ArrivalRate(memory_s)
 
-    def offered(self, now: float) -> None:
-        self._offered.add(1.0, now)
+    def offered(self, count: int, now: float) -> None:
+        self._offered.add(count, now)
 
     def taken(self, count: int, now: float) -> None:
         self._taken.add(count, now)

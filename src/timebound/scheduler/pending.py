@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+from math import inf
 
 import msgspec
 
@@ -13,10 +13,12 @@ from timebound.types import Deliver, ModelInfo, Request, Result
 class Attempt(msgspec.Struct, eq=False):
     """One client waiting for a request; the first asked for it, later ones joined."""
 
+    number: int
     request: Request
     deliver: Deliver
     pending: Pending
-    guard: asyncio.TimerHandle | None = None
+    guard_at: float = inf
+    """When it is given what there is."""
     is_last_chance: bool = False
     """Its fallback has been asked for; the next time the guard fires there is nothing left but an error."""
 

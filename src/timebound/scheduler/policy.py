@@ -63,6 +63,7 @@ from timebound.scheduler.load import ServedShare
 from timebound.scheduler.queue import RETRY_RANK, DeadlineQueue, Lane
 from timebound.scheduler.ticket import Ticket
 
+WORTH_SPLITTING_S = 0.001  # waking a second worker costs about a tenth of this
 CHECKPOINTS = 32  # deadlines looked at to see whether the backlog fits, over all lanes
 TICK = 1e-6  # seconds; a result that is due at the very moment of the guard would lose the race
 RETRIES_FROM = RETRY_RANK // 2
@@ -257,7 +258,9 @@ def _plan_lane(view: View, lane: LaneView, queues: list[DeadlineQueue]) -> Plan 
 
 def _pick(view: View, lane: LaneView, queue: DeadlineQueue) -> tuple[list[Ticket], str]:
     count = len(queue)
-    share = -(-count // view.idle)  # several idle slots split what waits
+    share = count
+    if view.idle > 1 and lane.seconds(min(count, lane.cap)) > WORTH_SPLITTING_S:
+        share = -(-count // view.idle)  # several idle slots split what waits
     want = min(lane.cap, share)
     head_slack = view.slack(queue.by_deadline[0][0])
     room = min(want, lane.largest(head_slack))

@@ -108,7 +108,7 @@ def _delete(entries: list[Entry], key: tuple[float, int], ticket: Ticket) -> Non
 class Lane:
     """Tickets of one model and one length, in a queue per rank."""
 
-    __slots__ = ("bucket", "count", "model", "queues", "size")
+    __slots__ = ("bucket", "count", "fresh", "model", "queues", "size")
 
     def __init__(self, model: str, bucket: int) -> None:
         self.model = model
@@ -116,6 +116,7 @@ class Lane:
         self.size = padded_size(bucket)
         self.queues: list[DeadlineQueue] = []  # best rank first; only non-empty ones
         self.count = 0
+        self.fresh = 0  # arrivals not yet counted by `Served.count_arrivals`
 
     def __len__(self) -> int:
         return self.count

@@ -96,8 +96,7 @@ class Scheduler:
         served = self._models[ticket.model]
         lane = served.lane(ticket.size)
         if ticket.attempt == 1:
-            served.arrivals.add(served.item_s(lane), now)
-            served.shares[lane.bucket].offered(now)
+            lane.fresh += 1
         verdict = self._verdict(served, lane, ticket, now)
         if verdict is None:
             lane.add(ticket)
@@ -228,6 +227,7 @@ class Scheduler:
         """What the policy sees; `without` a running batch whose future is asked about."""
         lanes = []
         for served in self._models.values():
+            served.count_arrivals(now)
             if served.queued:
                 crowd = served.estimate.crowd(self._slots)
                 for lane in served.lanes.values():

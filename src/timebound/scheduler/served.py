@@ -42,6 +42,14 @@ class Served:
             self.shares[bucket] = ServedShare(LONG_MEMORY * self.spec.deadline_s)
         return lane
 
+    def count_arrivals(self, now: float) -> None:
+        """Take note of the tickets that have come since the last time; in one go, as most come in one turn."""
+        for lane in self.lanes.values():
+            if lane.fresh:
+                self.arrivals.add(lane.fresh * self.item_s(lane), now)
+                self.shares[lane.bucket].offered(lane.fresh, now)
+                lane.fresh = 0
+
     def curve(self, lane: Lane) -> Curve:
         known = self.estimate.curves.get(lane.bucket)  # asked several times per request
         return known or self.estimate.curve(lane.bucket, lane.size, BATCH_SHARE * self.spec.deadline_s)

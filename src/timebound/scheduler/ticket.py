@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 
 class State(enum.Enum):
@@ -27,8 +29,7 @@ class ModelSpec:
     max_queue: int = 10_000  # tickets; the bound in seconds of work is derived from the deadline
 
 
-@dataclass(slots=True, eq=False)
-class Ticket:
+class Ticket(msgspec.Struct, eq=False):
     """One waiting request. Two tickets are equal only if they are the same object.
 
     `deadline` and `arrived` are points on the monotonic clock. `size` is in the model's own unit (for example
@@ -49,7 +50,7 @@ class Ticket:
     state: State = State.OUT
     waiting: bool = True  # somebody still wants the answer
     abandoned: bool = False  # its client has gone; kept for a retry
-    place: Any = field(default=None, repr=False)  # the queue that holds it; owned by Lane
+    place: Any = None  # the queue that holds it; owned by Lane
 
 
 @dataclass(slots=True, frozen=True)
