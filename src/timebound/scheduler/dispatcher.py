@@ -97,7 +97,15 @@ class Dispatcher:
         """Accept requests for this model from now on; one that is known keeps what was learned."""
         is_new = info.name not in self._models
         self._models[info.name] = info
-        spec = ModelSpec(info.name, info.deadline_s, info.members, info.max_batch, info.has_fallback, self._max_queue)
+        spec = ModelSpec(
+            info.name,
+            info.deadline_s,
+            info.members,
+            info.max_batch,
+            can_fallback=info.has_fallback,
+            is_parallel=info.is_parallel,
+            max_queue=self._max_queue,
+        )
         self._scheduler.add_model(spec, profile)
         if is_new and profile is None and info.warm_up_s > 0:
             self._scheduler.guess(info.name, info.warm_up_s)

@@ -273,6 +273,8 @@ class Scheduler:
             self._batches, served.spec.name, tickets, reason, size, now, sum(times), latest_end, busy,
             stage_started=now, stage_end=now + times[0], busy_mark=self._busy_seconds,
         )  # fmt: skip
+        spec = served.spec
+        batch.is_alone = spec.is_parallel and spec.members > 1 and busy == 1 < self._slots and not self.queued()
         self._running[batch.id] = batch
         return batch
 
@@ -399,6 +401,8 @@ class Scheduler:
             busy = max(1, round((self._busy_seconds - batch.busy_mark) / elapsed))
         served = self._served(batch)
         served.last_learned = now
+        if batch.is_alone and batch.members_done == 0 and members == served.spec.members:
+            return  # its members ran side by side; how long that takes says nothing about a busy server
         estimate, first = served.estimate, batch.members_done
         whole = estimate.scale(first, members)
         for member in range(first, members):

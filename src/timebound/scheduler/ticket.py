@@ -26,6 +26,7 @@ class ModelSpec:
     members: int = 1  # > 1: an anytime ensemble, run one member after another
     max_batch: int = 64  # what memory allows
     can_fallback: bool = True  # decides only how a refusal is worded
+    is_parallel: bool = False  # members may run side by side on idle cores
     max_queue: int = 10_000  # tickets; the bound in seconds of work is derived from the deadline
 
 
@@ -88,6 +89,7 @@ class Batch:
     stage_end: float = 0.0  # predicted
     busy_mark: float = 0.0  # integral of busy slots when the stage began
     closed: bool = False
+    is_alone: bool = False  # nothing else ran or waited: its members may use the idle cores
 
     def __len__(self) -> int:
         return len(self.tickets)

@@ -26,9 +26,13 @@ class Dispatch(Protocol):
 class Slot(asyncio.Protocol):
     """One batch at a time in a worker, over a socket of its own."""
 
-    def __init__(self, worker: int, number: int, dispatch: Dispatch, on_lost: Callable[[], None]) -> None:
+    def __init__(
+        self, worker: int, number: int, siblings: int, dispatch: Dispatch, on_lost: Callable[[], None]
+    ) -> None:
         self.worker = worker
         self.number = number
+        self.siblings = siblings
+        """Slots of its worker, itself included; each has a core."""
         self._dispatch = dispatch
         self._on_lost = on_lost
         self._transport: asyncio.Transport | None = None

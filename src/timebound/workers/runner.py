@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import msgspec
 import numpy as np
 
-from timebound.backends.ensemble import Steps, in_steps
+from timebound.backends.ensemble import Steps, in_steps, on_cores
 from timebound.body import read_json
 from timebound.clock import Clock
 from timebound.errors import RequestError
@@ -47,22 +47,24 @@ class Runner:
         self._encode = msgspec.json.Encoder(enc_hook=_plain).encode
 
     def run(
-        self, bodies: Sequence[bytes | memoryview], ask: Ask | None = None, ask_after_s: float = 0.0
+        self, bodies: Sequence[bytes | memoryview], ask: Ask | None = None, ask_after_s: float = 0.0, cores: int = 1
     ) -> Report | None:
         """One outcome per body, in order; never raises for what a client or the model did wrong.
 
         With `ask`, an ensemble that has run for `ask_after_s` reports after each member but the last and goes on
-        only if told so; None says that it was not, and the last report stands.
+        only if told so; None says that it was not, and the last report stands. With several `cores` its members run
+        side by side and nothing is asked.
         """
         start = self._clock.now()
         batch = self._prepare(bodies)
         batch.prepare_s = self._clock.now() - start
-        if ask is not None and self.members > 1 and batch.items:
+        if ask is not None and self.members > 1 and cores == 1 and batch.items:
             outputs = self._infer_in_steps(batch, ask, ask_after_s)
             if outputs is None:
                 return None
         else:
-            outputs = self._infer_apart(batch.items)
+            with on_cores(cores):
+                outputs = self._infer_apart(batch.items)
         infer_s = self._clock.now() - start - batch.prepare_s
         return self._report(batch, outputs, infer_s, self.members)
 

@@ -56,7 +56,7 @@ class _Worker:
                 self.is_up = False
                 dispatch.slots_down(self.slots)
 
-        self.slots = [Slot(self.child.number, number, dispatch, on_lost) for number in range(count)]
+        self.slots = [Slot(self.child.number, number, count, dispatch, on_lost) for number in range(count)]
 
 
 class Supervisor:

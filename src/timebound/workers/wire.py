@@ -75,6 +75,8 @@ class Batch(msgspec.Struct, array_like=True, frozen=True):
     lengths: list[int]
     ask_after_s: float = 0.0
     """From then on the worker reports after each ensemble member and waits for a `Decision`."""
+    cores: int = 1
+    """How many cores are free for it: with more than one, members may run side by side, and nothing is asked."""
 
 
 class Outcomes(msgspec.Struct, array_like=True, frozen=True):
