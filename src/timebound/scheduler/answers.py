@@ -62,7 +62,7 @@ class Answers:
         self._events = events
         self._loop = loop
         self.margin = Margin(margin_s)
-        self._fallback_time = Margin(0.020)
+        self._fallback_time = Margin(0.020, floor_s=0.010)
         self._by_key: dict[tuple[str, str], Pending] = {}
         self._drains: list[asyncio.Future[None]] = []
         self._guards: list[tuple[float, int]] = []  # a heap of when and whom; whoever is answered is skipped
@@ -210,9 +210,7 @@ class Answers:
         request = attempt.request
         most = _MOST_OF_A_LIMIT * (request.deadline - request.arrived)
         margin = min(self.margin.seconds, most)
-        if attempt.is_last_chance:
-            return request.deadline - margin / 4  # an error is worth little: the fallback gets all the time there is
-        if attempt.pending.info.has_fallback and attempt.pending.best is None:
+        if attempt.pending.info.has_fallback and attempt.pending.best is None and not attempt.is_last_chance:
             margin += min(self._fallback_time.seconds, most)
         return request.deadline - margin
 

@@ -9,7 +9,6 @@ _WINDOW = 1024
 _ENOUGH = 128
 _WORST = 4
 """So many of the window's slowest tails are accidents (a paused machine); the next one is what to expect."""
-_FLOOR_S = 0.002
 _CEILING_S = 0.100
 
 
@@ -17,12 +16,13 @@ class Margin:
     """A high quantile of the last thousand tails: from a result being ready to its last byte handed to the kernel.
 
     Every tail counts: how long the answers of one batch took to write, and how late a timer fired.
-    `start_s` holds until enough was seen.
+    `start_s` holds until enough was seen, and it is never below `floor_s`: clients and the kernel are late too.
     """
 
-    def __init__(self, start_s: float) -> None:
+    def __init__(self, start_s: float, floor_s: float = 0.005) -> None:
         self.seconds = start_s
         """What to keep free now."""
+        self._floor_s = floor_s
         self._tails: deque[float] = deque()
         self._ordered: list[float] = []
 
@@ -33,4 +33,4 @@ class Margin:
         if len(self._tails) > _WINDOW:
             del self._ordered[bisect_left(self._ordered, self._tails.popleft())]
         if len(self._tails) >= _ENOUGH:
-            self.seconds = min(_CEILING_S, max(_FLOOR_S, 1.25 * self._ordered[-1 - _WORST]))
+            self.seconds = min(_CEILING_S, max(self._floor_s, 1.25 * self._ordered[-1 - _WORST]))

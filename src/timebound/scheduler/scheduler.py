@@ -213,7 +213,7 @@ class Scheduler:
         plan = policy.choose(view)
         if plan is None:
             return None
-        if len(plan.tickets) == waiting:
+        if len(plan.tickets) == waiting and not view.is_overloaded:
             self._overload.caught_up()
         elif not view.fits:
             self._overload.fell_behind(now, max(served.spec.deadline_s for served in self._models.values()))
@@ -221,7 +221,16 @@ class Scheduler:
         served.shares[plan.view.lane.bucket].taken(len(plan.tickets), now)
         for ticket in plan.tickets:
             self._unqueue(ticket)
+        if plan.reason == "newest_first":
+            self._let_go(served, plan.view, now)
         return self._start(served, plan.tickets, plan.reason, now)
+
+    def _let_go(self, served: Served, view: policy.LaneView, now: float) -> None:
+        """In a lasting overload the oldest will not be reached any more: better they know now, and all at once."""
+        two_batches_s = 2.0 * view.safe * view.seconds(view.cap)
+        gone = view.lane.expired(now + self.margin_s + two_batches_s)
+        served.queued -= len(gone)
+        self._aside += [SetAside(ticket, "too_late") for ticket in gone]
 
     def view(self, now: float, without: Batch | None = None) -> policy.View:
         """What the policy sees; `without` a running batch whose future is asked about."""
