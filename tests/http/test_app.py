@@ -270,12 +270,12 @@ def test_the_openapi_document_is_valid_and_has_every_route() -> None:
     assert {"/twice", "/predictions/doubler", "/predictions/reverser"} <= set(document["paths"])
 
 
-@pytest.mark.parametrize("path", ["/", "/docs"])
+@pytest.mark.parametrize("path", ["/", "/docs", "/ui/app.js"])
 def test_pages_come_with_headers_that_lock_them_in(path: str) -> None:
     answer = get(path)
     assert answer.status_code == 200
     assert answer.headers["content-type"].startswith("text/html")
-    assert "default-src 'self'" in answer.headers["content-security-policy"]
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
     assert answer.headers["x-content-type-options"] == "nosniff"
     assert answer.headers["x-frame-options"] == "DENY"
     assert answer.headers["referrer-policy"] == "no-referrer"
