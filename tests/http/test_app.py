@@ -270,11 +270,11 @@ def test_the_openapi_document_is_valid_and_has_every_route() -> None:
     assert {"/twice", "/predictions/doubler", "/predictions/reverser"} <= set(document["paths"])
 
 
-@pytest.mark.parametrize("path", ["/", "/docs", "/ui/app.js"])
-def test_pages_come_with_headers_that_lock_them_in(path: str) -> None:
+@pytest.mark.parametrize(("path", "kind"), [("/", "text/html"), ("/docs", "text/html"), ("/ui/app.js", "text/java")])
+def test_pages_come_with_headers_that_lock_them_in(path: str, kind: str) -> None:
     answer = get(path)
     assert answer.status_code == 200
-    assert answer.headers["content-type"].startswith("text/html")
+    assert answer.headers["content-type"].startswith(kind)
     assert "default-src 'none'" in answer.headers["content-security-policy"]
     assert answer.headers["x-content-type-options"] == "nosniff"
     assert answer.headers["x-frame-options"] == "DENY"
