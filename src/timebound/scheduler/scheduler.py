@@ -8,6 +8,7 @@ from timebound.scheduler import policy
 from timebound.scheduler.load import Overload
 from timebound.scheduler.queue import Lane
 from timebound.scheduler.served import Served
+from timebound.scheduler.survivors import Survivors
 from timebound.scheduler.ticket import Batch, ModelSpec, SetAside, State, Step, Ticket, Verdict
 
 BACKLOG_DEADLINES = 1.25  # seconds of waiting work per slot, as a multiple of the deadline: more cannot be served
@@ -35,7 +36,7 @@ class Scheduler:
         self._aside: list[SetAside] = []
         self._overload = Overload()
         self._probe: Ticket | None = None  # to be run whatever the estimate says
-        self._suspects: list[tuple[str, list[Ticket]]] = []  # survivors of a dead batch, in parts
+        self._survivors = Survivors()
         self._busy_seconds, self._busy_since = 0.0, 0.0  # integral of busy slots over time
 
     # ------------------------------------------------------------------ set-up
@@ -56,10 +57,7 @@ class Scheduler:
         waiting = [e[2] for lane in served.lanes.values() for queue in lane.queues for e in queue.by_deadline]
         for ticket in waiting:
             ticket.state, ticket.place = State.OUT, None
-        for part in [part for model, part in self._suspects if model == name]:
-            waiting += part
-            part.clear()
-        return waiting
+        return waiting + self._survivors.remove_model(name)
 
     def set_slots(self, slots: int) -> None:
         """How many slots are alive now, busy ones included."""
@@ -87,7 +85,7 @@ class Scheduler:
         """How many tickets wait, for one model or for all."""
         if model is not None:
             return self._models[model].queued
-        return sum(served.queued for served in self._models.values()) + sum(len(part) for _, part in self._suspects)
+        return sum(served.queued for served in self._models.values()) + len(self._survivors)
 
     # ------------------------------------------------------------------ tickets in
 
@@ -173,11 +171,8 @@ class Scheduler:
             self._unqueue(ticket)
 
     def _unqueue(self, ticket: Ticket) -> None:
-        if ticket.place is None:  # a suspect
-            for _, part in self._suspects:
-                if ticket in part:
-                    part.remove(ticket)
-            ticket.state = State.OUT
+        if ticket.place is None:
+            self._survivors.remove(ticket)
             return
         served = self._models[ticket.model]
         served.lane(ticket.size).remove(ticket)
@@ -203,9 +198,9 @@ class Scheduler:
             self._unqueue(probe)
             return self._start(self._models[probe.model], [probe], "probe", now)
         self._purge(now)
-        suspects = self._take_suspects(now)
-        if suspects is not None:
-            return suspects
+        again = self._take_survivors(now)
+        if again is not None:
+            return again
         waiting = sum(served.queued for served in self._models.values())
         if not waiting:
             return None
@@ -358,12 +353,7 @@ class Scheduler:
         self._close(batch, now)
         live = [ticket for ticket in batch.tickets if ticket.waiting]
         again = [ticket for ticket in live if ticket.losses < MAX_REDISPATCH]
-        part = self._part(self._served(batch), again, now)
-        for start in range(0, len(again), part):
-            self._suspects.append((batch.model, again[start : start + part]))
-        for ticket in again:
-            ticket.losses += 1
-            ticket.state = State.QUEUED
+        self._survivors.add(batch.model, again, self._part(self._served(batch), again, now))
         return [SetAside(ticket, "lost") for ticket in live if ticket not in again]
 
     def _part(self, served: Served, tickets: list[Ticket], now: float) -> int:
@@ -380,20 +370,17 @@ class Scheduler:
             part *= 2
         return part
 
-    def _take_suspects(self, now: float) -> Batch | None:
-        while self._suspects:
-            model, part = self._suspects.pop(0)
-            if not part:
-                continue
+    def _take_survivors(self, now: float) -> Batch | None:
+        while (part := self._survivors.take()) is not None:
+            model, tickets = part
             served = self._models[model]
-            due = now + self.margin_s + served.estimate.predict(len(part), max(t.size for t in part))
-            late = [ticket for ticket in part if ticket.deadline < due]
-            for ticket in late:
+            due = now + self.margin_s + served.estimate.predict(len(tickets), max(t.size for t in tickets))
+            for ticket in [ticket for ticket in tickets if ticket.deadline < due]:
+                tickets.remove(ticket)
                 ticket.state = State.OUT
                 self._aside.append(SetAside(ticket, "too_late"))
-            ready = [ticket for ticket in part if ticket not in late]
-            if ready:
-                return self._start(served, ready, "after_loss", now)
+            if tickets:
+                return self._start(served, tickets, "after_loss", now)
         return None
 
     # ------------------------------------------------------------------ accounting

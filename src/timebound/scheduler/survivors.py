@@ -1,0 +1,47 @@
+"""Tickets that outlived the death of their batch: they run again, apart from the others and in smaller parts.
+
+One of them may be what killed the worker. Alone it can do no more harm, so parts are as small as time allows.
+"""
+
+from __future__ import annotations
+
+from timebound.scheduler.ticket import State, Ticket
+
+
+class Survivors:
+    """Parts that wait for a slot, in the order in which their batches died."""
+
+    def __init__(self) -> None:
+        self._parts: list[tuple[str, list[Ticket]]] = []
+
+    def __len__(self) -> int:
+        return sum(len(part) for _, part in self._parts)
+
+    def add(self, model: str, tickets: list[Ticket], size: int) -> None:
+        """Have these run again, `size` at a time."""
+        for ticket in tickets:
+            ticket.losses += 1
+            ticket.state = State.QUEUED
+        for start in range(0, len(tickets), size):
+            self._parts.append((model, tickets[start : start + size]))
+
+    def take(self) -> tuple[str, list[Ticket]] | None:
+        """The next part that has tickets left."""
+        while self._parts:
+            model, part = self._parts.pop(0)
+            if part:
+                return model, part
+        return None
+
+    def remove(self, ticket: Ticket) -> None:
+        """It need not run any more."""
+        for _, part in self._parts:
+            if ticket in part:
+                part.remove(ticket)
+        ticket.state = State.OUT
+
+    def remove_model(self, model: str) -> list[Ticket]:
+        """Those of one model; they are out."""
+        gone = [ticket for name, part in self._parts if name == model for ticket in part]
+        self._parts = [entry for entry in self._parts if entry[0] != model]
+        return gone
