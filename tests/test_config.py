@@ -77,6 +77,15 @@ def test_variables_of_others_are_ignored(tmp_path: Path) -> None:
     assert resolve({}, {"PORT": "1", "OTHER_PORT": "2", "TIMEBOUND_COLOUR": "red"}, tmp_path) == Config()
 
 
+def test_a_variable_that_is_nearly_an_option_is_a_slip(tmp_path: Path) -> None:
+    told = complaint(tmp_path, environment={"TIMEBOUND_PROT": "1"})
+    assert told == "TIMEBOUND_PROT (environment) is no option; did you mean TIMEBOUND_PORT?"
+
+
+def test_a_deadline_above_the_longest_allowed_is_refused(tmp_path: Path) -> None:
+    assert "max_deadline" in complaint(tmp_path, flags={"deadline": 90})
+
+
 def test_describe_shows_each_option_its_value_and_its_source(tmp_path: Path) -> None:
     shown = describe(resolve({"port": "9000"}, {"TIMEBOUND_DEADLINE": "250ms"}, tmp_path))
     rows = {line.split()[0]: line.split()[1:] for line in shown.splitlines()}
@@ -158,7 +167,8 @@ def test_a_form_reads_every_usual_spelling(form: Form, value: Any, meant: Any) -
 )
 def test_a_bad_value_is_named_with_its_option_and_source(tmp_path: Path, name: str, value: Any, wanted: str) -> None:
     sentence = complaint(tmp_path, flags={name: value})
-    assert sentence.startswith(f"{name} is {value!r} (flag); it must be {wanted}")
+    flag = "--" + name.replace("_", "-")
+    assert sentence.startswith(f"{flag} is {value!r} (flag); it must be {wanted}")
 
 
 def test_a_bad_value_names_the_source_it_came_from(tmp_path: Path) -> None:

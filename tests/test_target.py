@@ -189,7 +189,8 @@ def test_a_python_file_without_a_model_is_told_what_to_add(tmp_path: Path) -> No
 def test_an_import_error_names_the_users_own_line(tmp_path: Path, folder: str) -> None:
     app = write(tmp_path / folder / "app.py", "x = 1\n\nimport no_such_library\n")
     assert complaint(app) == (
-        f"importing {app} failed: ModuleNotFoundError: No module named 'no_such_library' (app.py, line 3)"
+        f"importing {app} failed: ModuleNotFoundError: No module named 'no_such_library' (app.py, line 3); "
+        f"install it for {sys.executable}, or put it beside app.py"
     )
 
 

@@ -101,7 +101,7 @@ class Config:
         None, seconds(0.001, 3600), "seconds from arrival to answer, in place of the models' own"
     )
     max_deadline: float = _option(60.0, seconds(0.001, 3600), "the longest time a request may ask for, in seconds")
-    margin: float = _option(0.010, seconds(0, 10), "seconds kept free before each deadline for writing the answer")
+    margin: float = _option(0.010, seconds(0, 10), "seconds kept free before each deadline at first; then learned")
     max_queue: int = _option(4096, whole(1, 10**6), "requests of one model that may wait; more are refused (429)")
     profiles: str = _option(
         "~/.cache/timebound",
@@ -150,7 +150,12 @@ def resolve(flags: Mapping[str, Any], environment: Mapping[str, str], folder: Pa
                 values[option.name] = _parsed(option, layer[option.name], source)
                 sources[option.name] = source
                 break
-    return Config(**values, sources=sources)
+    config = Config(**values, sources=sources)
+    if config.deadline is not None and config.deadline > config.max_deadline:
+        raise SetupError(
+            f"deadline {config.deadline:g} s is above max_deadline {config.max_deadline:g} s; raise that too"
+        )
+    return config
 
 
 def describe(config: Config) -> str:
@@ -169,11 +174,17 @@ def _parsed(option: Field[Any], value: Any, source: str) -> Any:
     try:
         return form.read(value)
     except (ValueError, KeyError, AttributeError):
-        raise SetupError(f"{option.name} is {value!r} ({source}); it must be {form.wanted}") from None
+        name = "--" + option.name.replace("_", "-") if source == "flag" else option.name
+        raise SetupError(f"{name} is {value!r} ({source}); it must be {form.wanted}") from None
 
 
 def _from_environment(environment: Mapping[str, str], source: str) -> dict[str, str]:
     known = {f"{PREFIX}{option.name.upper()}": option.name for option in options()}
+    for name in environment:
+        # Variables of others may share the prefix; one that is nearly an option is a slip.
+        near = difflib.get_close_matches(name, known, n=1, cutoff=0.9)
+        if name.startswith(PREFIX) and name not in known and near:
+            raise SetupError(f"{name} ({source}) is no option; did you mean {near[0]}?")
     return {known[name]: value for name, value in environment.items() if name in known and value != ""}
 
 

@@ -171,6 +171,8 @@ class Server:
         reason = self._gate.why_not_ready()
         if reason is None and not self._supervisor.slots_up:
             return "no worker is up"
+        if reason is None and self._dispatcher.is_stuck:
+            return "every slot hangs"
         return reason
 
     def _gauges(self) -> dict[str, tuple[str, Callable[[], float]]]:

@@ -146,6 +146,9 @@ def _model_classes(file: Path) -> list[type[Model]]:
         spec.loader.exec_module(module)
     except SetupError:
         raise
+    except ModuleNotFoundError as error:
+        cure = f"install it for {sys.executable}, or put it beside {file.name}"
+        raise SetupError(f"importing {file} failed: {describe(error)}; {cure}") from error
     except Exception as error:
         raise SetupError(f"importing {file} failed: {describe(error)}") from error
     found = [

@@ -78,12 +78,15 @@ class World:
             self.running.pop(slot, None)
         self.dispatcher.slots_down(slots)
 
-    def submit(self, *names: str, key: str | None = None, timeout_s: float | None = None) -> None:
-        """Hand requests in; each one's body is its own name."""
+    def submit(
+        self, *names: str, key: str | None = None, timeout_s: float | None = None, body_of_key: bytes | None = b"same"
+    ) -> None:
+        """Hand requests in; each one's body is its own name, or with a key the same for all."""
         for name in names:
             now = self.clock.now()
             deadline = now + (self.info.deadline_s if timeout_s is None else timeout_s)
-            request = Request(name, "m", name.encode(), now, deadline, key)
+            body = name.encode() if key is None or body_of_key is None else body_of_key
+            request = Request(name, "m", body, now, deadline, key)
             self.attempts[name] = self.dispatcher.submit(request, self._deliver_to(name))
 
     def _deliver_to(self, name: str) -> Callable[[Result | RequestError], None]:
@@ -501,6 +504,19 @@ def test_an_attempt_with_the_same_key_joins_and_both_are_answered_once() -> None
     world.answer("a")
     sources = {name: result.source for name, result in world.delivered if isinstance(result, Result)}
     assert sources == {"first": Source.COMPUTED, "again": Source.JOINED}
+
+
+def test_the_same_key_with_another_body_is_another_request() -> None:
+    world = World()
+    world.up("a", "b")
+    for name in ("one", "other"):
+        world.submit(name, key="k", body_of_key=None)
+        world.loop.run_due()
+    assert [world.batch(0), world.batch(1)] == [["one"], ["other"]]
+    world.answer("b")
+    assert world.answered() == ["other"]
+    world.answer("a")
+    assert world.answered() == ["other", "one"]
 
 
 def test_the_same_key_is_computed_again_after_its_answer() -> None:

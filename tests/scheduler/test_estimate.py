@@ -197,3 +197,12 @@ def test_a_profile_saved_in_a_bad_hour_does_not_lock_the_batch_size() -> None:
     estimate = Estimate()
     estimate.restore(saved)
     assert best_batch(estimate) > 2
+
+
+def test_members_of_very_different_cost_are_known_after_one_round() -> None:
+    estimate = Estimate(members=3)
+    for _ in range(2):
+        for member, seconds in enumerate((0.1, 0.2, 0.6)):
+            estimate.observe(1, 1.0, seconds, member)
+    assert estimate.predict(1, 1.0, 2) == pytest.approx(0.6, rel=0.1)
+    assert estimate.safe < 1.3

@@ -65,17 +65,17 @@ def variant(base: type[tb.Model], **attributes: Any) -> Any:
     return type("Variant", (base,), attributes)()
 
 
-def test_the_example_is_run_twice() -> None:
+def test_the_example_is_run_twice_alone_and_once_in_company() -> None:
     model = variant(Typed, example={"id": "a", "size": 1, "mode": "good"})
     info = warm(model)
-    assert model.seen == [Typed.Request("a", 1, "good")] * 2
+    assert model.seen == [Typed.Request("a", 1, "good")] * 3
     assert info.example == {"id": "a", "size": 1, "mode": "good"}
 
 
 def test_a_raw_example_is_run_and_not_shown() -> None:
     model = variant(Echo, example=b"\x00\xff", finish=lambda self, output, request: len(output))
     info = warm(model)
-    assert model.seen == [b"\x00\xff"] * 2
+    assert model.seen == [b"\x00\xff"] * 3
     assert (info.body, info.example, info.request_schema) == (Body.RAW, None, None)
 
 
@@ -142,14 +142,14 @@ def test_the_class_may_overrule_the_backend_on_parallel_runs(tmp_path: Path) -> 
 
 def test_the_second_run_is_the_first_guess_of_a_duration() -> None:
     clock = ManualClock()
-    times = iter([5.0, 0.25])
+    times = iter([5.0, 0.25, 1.0])
 
     class Lazy(Echo):
         example = b"x"
 
         def infer(self, batch: Any) -> Any:
             clock.advance(next(times))
-            return ["ok"]
+            return ["ok"] * len(batch)
 
     assert warm_up(Runner(Lazy(), clock), clock).warm_up_s == 0.25
 
@@ -164,11 +164,16 @@ def test_a_failing_stage_is_named_with_the_users_line_and_a_cure(method: str, st
     line = fails.__code__.co_firstlineno + 1
     told = f"RuntimeError: boom (test_warmup.py, line {line})"
     assert complaint(variant(Echo, example=b"x", **{method: fails})) == (
-        f"variant: {stage} failed on the example: {told}; mend one of the two"
+        f"variant: {stage} failed on the example: {told}"
     )
     assert complaint(variant(Typed, **{method: fails})) == (
         f"variant: {stage} failed on a made-up body: {told}; set `example` on the class to a body it can answer"
     )
+
+
+def test_a_model_that_forgets_the_batch_axis_is_found_out() -> None:
+    told = complaint(variant(Echo, example=b"x", infer=lambda self, batch: [1]))
+    assert "infer() failed on the example: ValueError: variant.infer returned 1 outputs for 2 items" in told
 
 
 def test_an_example_that_does_not_fit_the_request_names_the_field() -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import sys
 import traceback
 from collections.abc import Sequence
+from typing import Any, NoReturn
 
 from timebound import __version__
 from timebound.cli import demo, serve
@@ -20,19 +22,44 @@ examples:
 """
 
 
+class _Parser(argparse.ArgumentParser):
+    """Takes no abbreviations, and says what a mistyped flag or command may have been."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"allow_abbrev": False, **options})
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Unknown flags are found where the verb's own flags are known, so that the nearest can be named."""
+        chosen, unknown = super().parse_known_args(args, namespace)
+        flags = [flag for action in self._actions for flag in action.option_strings]
+        for word in unknown:
+            near = difflib.get_close_matches(word.partition("=")[0], flags, n=1)
+            if word.startswith("--") and near:
+                self.error(f"unknown option {word}; did you mean {near[0]}?")
+        return chosen, unknown
+
+    def error(self, message: str) -> NoReturn:
+        if "invalid choice" in message and any(end in message for end in (".py'", ".onnx'", "/'")):
+            message += "; to serve a file or folder: timebound serve PATH"
+        self.exit(2, f"{self.prog}: {message}\nsee {self.prog} --help\n")
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; 0 done, 2 a mistake to mend (one sentence on stderr), 130 interrupted."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="timebound",
         description="The model server that is never late.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"timebound {__version__}")
-    verbs = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    verbs = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=_Parser)
     for verb in (serve, demo):
         verb.add_to(verbs)
     chosen = parser.parse_args(arguments)
+    if not hasattr(chosen, "run"):
+        parser.print_help()
+        return 2
     try:
         return int(chosen.run(chosen))
     except SetupError as error:

@@ -83,8 +83,8 @@ def _description(model: ModelInfo) -> str:
     facts = [f"Version {model.version}{members}. Answers within {model.deadline_s:g} s of arrival."]
     if model.key is not None:
         facts.append(
-            f"The body field `{model.key}` names the request: the same key with the same body gets the same "
-            "result without computing it again; with a different body it is refused."
+            f"The body field `{model.key}` names the request: another attempt with the same body, sent while it is "
+            "in work, joins it and gets the same result."
         )
     return " ".join(facts)
 
@@ -244,12 +244,12 @@ def _parameters() -> Json:
     return {
         "TimeboundTimeoutMs": header(
             "Timebound-Timeout-Ms",
-            "Milliseconds this client will wait. The smallest limit wins: this, the model's or the server's.",
+            "Milliseconds this client will wait, in place of the model's own deadline; at most what the server allows.",
             {"type": "number", "exclusiveMinimum": 0},
         ),
         "IdempotencyKey": header(
             "Idempotency-Key",
-            "Names the request, so that another attempt joins it or gets its stored result.",
+            "Names the request, so that another attempt with the same body joins it while it is in work.",
             {"type": "string", "minLength": 1},
         ),
         "XRequestId": header("X-Request-Id", "Comes back in the response and appears in the log.", {"type": "string"}),
@@ -261,14 +261,14 @@ def _headers() -> Json:
         return {"description": description, "schema": schema}
 
     quality = {"type": "string", "enum": ["full", "partial", "fallback"]}
-    source = {"type": "string", "enum": ["computed", "joined", "stored"]}
+    source = {"type": "string", "enum": ["computed", "joined"]}
     return {
         "Timebound-Quality": header("All members, some of them, or the model's fallback.", quality),
         "Timebound-Members": header(
             "Members that took part, of all members.",
             {"type": "string", "pattern": "^[0-9]+/[0-9]+$", "examples": ["3/3"]},
         ),
-        "Timebound-Source": header("Computed now, joined to an attempt in flight, or stored.", source),
+        "Timebound-Source": header("Computed now, or joined to an attempt in flight.", source),
         "Timebound-Batch": header("Requests computed together.", {"type": "integer", "minimum": 1}),
         "Server-Timing": header(
             "Milliseconds in each stage: queue, prepare, infer, finish.",

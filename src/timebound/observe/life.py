@@ -1,19 +1,26 @@
-"""The server's life as log lines: one per change of state, none per request."""
+"""The server's life as log lines: one per change of state, none per request that went well."""
 
 from __future__ import annotations
 
 import logging
 
-from timebound.events import BatchLost, Events, WorkerDown, WorkerUp
+from timebound.events import Answered, BatchLost, Events, WorkerDown, WorkerUp
 
 log = logging.getLogger("timebound.server")
 
 
 def log_life(events: Events) -> None:
-    """Write a line when a worker comes, goes or takes a batch with it."""
+    """Write a line when a worker comes, goes or takes a batch with it, and when a model failed on a request."""
+    events.on(Answered, _answered)
     events.on(WorkerUp, _worker_up)
     events.on(WorkerDown, _worker_down)
     events.on(BatchLost, _batch_lost)
+
+
+def _answered(event: Answered) -> None:
+    code = event.result.outcome.code
+    if code == "model_failed":  # the worker's log has the traceback
+        log.error("a request failed in the model", extra={"model": event.request.model, "request_id": event.request.id})
 
 
 def _worker_up(event: WorkerUp) -> None:

@@ -92,7 +92,7 @@ class Answers:
         pending.attempts.append(attempt)
         self.waiting += 1
         if pending.key is not None:
-            self._by_key[pending.key] = pending
+            self._by_key.setdefault(pending.key, pending)
         self._arm(attempt)
         return attempt
 

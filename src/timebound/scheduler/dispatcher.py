@@ -28,6 +28,9 @@ from timebound.types import Deliver, ModelInfo, Outcome, Quality, Report, Reques
 
 Slot = Hashable
 
+_INFERRED = ("", "model_failed")
+"""Outcomes of items that reached `infer`; the others were refused before, and took hardly any time."""
+
 _ASK_AFTER = 0.1
 """If nothing waits, an ensemble runs for this share of the deadline before it asks after each member. Asking costs a
 lone request 0.7 ms each time; this way it is through by then, and a crowd that comes meanwhile waits no longer."""
@@ -89,6 +92,13 @@ class Dispatcher:
         """Seconds kept free before each deadline now."""
         return self._answers.margin.seconds
 
+    @property
+    def is_stuck(self) -> bool:
+        """Whether every slot has been at its batch for far longer than any batch takes."""
+        now, limit_s = self._clock.now(), self._scheduler.hang_limit_s
+        batches = [running.batch for running in self._running.values()]
+        return not self._free and bool(batches) and all(now - b.started > limit_s(b) for b in batches)
+
     def queued(self) -> int:
         """Requests that wait for a slot."""
         return self._scheduler.queued()
@@ -127,7 +137,7 @@ class Dispatcher:
         """
         key = (request.model, request.key) if request.key is not None else None
         known = self._answers.find(key) if key is not None else None
-        if known is not None:
+        if known is not None and known.body == request.body:
             return self._join(known, request, deliver)
         now = self._clock.now()
         info = self._models[request.model]
@@ -201,6 +211,7 @@ class Dispatcher:
         running = self._running[slot]
         batch, now = running.batch, self._clock.now()
         seconds, running.stage_started = now - running.stage_started, now
+        batch.inferred = sum(outcome.code in _INFERRED for outcome in report.outcomes)
         if report.is_final:
             self._scheduler.batch_done(batch, seconds, now)
             step = Step(False, running.tickets, [], "complete")

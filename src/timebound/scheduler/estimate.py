@@ -161,11 +161,12 @@ class Estimate:
         self._tries[_batch_bucket(batch)] = self._tries.get(_batch_bucket(batch), 0) + 1
         if self.observations == 1 and not self._is_guessed:
             self.overhead, self.per_item = seconds / 2, seconds / 2 / (batch * size)  # as in `guess`
-        ratio = seconds / self.predict(batch, size, member, busy)
-        if self._is_straggler(ratio, (_batch_bucket(batch), length_bucket(size), member)):
-            self._remember(STRAGGLER)  # it counts as slow, but how slow says nothing about the others
-            return
-        self._remember(ratio)
+        if member in self._known_members:  # of a member that never ran nothing was predicted
+            ratio = seconds / self.predict(batch, size, member, busy)
+            if self._is_straggler(ratio, (_batch_bucket(batch), length_bucket(size), member)):
+                self._remember(STRAGGLER)  # it counts as slow, but how slow says nothing about the others
+                return
+            self._remember(ratio)
         if batch > self.largest_batch or batch * size > self.largest_work:
             self.largest_batch = max(batch, self.largest_batch)
             self.largest_work = max(batch * size, self.largest_work)
@@ -201,11 +202,11 @@ class Estimate:
             return
         expected = cell[3] * self._line(batch * size) / self._line(cell[1] * cell[2])
         error = math.log(seconds / (expected * self._scale[member] * self.crowd(busy)))
-        error = min(1.5, max(-1.5, error))
         if member not in self._known_members:
             self._known_members.add(member)
-            self._member[member] = error
+            self._member[member] = min(4.0, max(-4.0, error))
         else:
+            error = min(1.5, max(-1.5, error))
             self._drift += DRIFT_RATE * error - DRIFT_LEAK * self._drift
             if member:
                 self._member[member] += PART_RATE * error

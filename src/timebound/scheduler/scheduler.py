@@ -397,13 +397,16 @@ class Scheduler:
             busy = max(1, round((self._busy_seconds - batch.busy_mark) / elapsed))
         served = self._served(batch)
         served.last_learned = now
+        items = len(batch) if batch.inferred is None else batch.inferred
+        if items == 0:
+            return  # all were refused before the model saw them
         if batch.is_alone and batch.members_done == 0 and members == served.spec.members:
             return  # its members ran side by side; how long that takes says nothing about a busy server
         estimate, first = served.estimate, batch.members_done
         whole = estimate.scale(first, members)
         for member in range(first, members):
             part_s = seconds * estimate.scale(member, member + 1) / whole
-            estimate.observe(len(batch), batch.size, part_s, member, busy)
+            estimate.observe(items, batch.size, part_s, member, busy)
 
     def _count_busy(self, now: float) -> None:
         self._busy_seconds += len(self._running) * max(0.0, now - self._busy_since)

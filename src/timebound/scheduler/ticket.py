@@ -89,6 +89,7 @@ class Batch:
     stage_end: float = 0.0  # predicted
     busy_mark: float = 0.0  # integral of busy slots when the stage began
     closed: bool = False
+    inferred: int | None = None  # how many of its items the model really worked on; None: all
     is_alone: bool = False  # nothing else ran or waited: its members may use the idle cores
 
     def __len__(self) -> int:

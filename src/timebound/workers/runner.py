@@ -42,6 +42,7 @@ class Runner:
         self.name = name_of(type(model))
         self.members = len(getattr(model.net, "members", ())) or 1
         self._clock = clock
+        self._has_told_of_halving = False  # once is enough to be noticed
         request = type(model).Request
         self._decode: Callable[[Any], Any] = bytes if request is None else msgspec.json.Decoder(request).decode
         self._encode = msgspec.json.Encoder(enc_hook=_plain).encode
@@ -139,6 +140,9 @@ class Runner:
         except Exception as error:
             if len(items) == 1:
                 return [error]
+            if not self._has_told_of_halving:
+                self._has_told_of_halving = True
+                log.warning("%s: a batch of %d failed and is computed in halves", self.name, len(items), exc_info=error)
         middle = len(items) // 2
         return self._infer_apart(items[:middle]) + self._infer_apart(items[middle:])
 

@@ -24,6 +24,8 @@ def warm_up(runner: Runner, clock: Clock) -> ModelInfo:
     inputs = model.net.inputs if isinstance(model.net, Backend) else ()
     if example is not None:
         took = _twice(clock, lambda: _walk(runner, example_body(example), "the example"))
+        if type(model).max_batch > 1:
+            _walk(runner, example_body(example), "the example", count=2)  # one item hides a forgotten batch axis
     elif inputs and type(model).infer is Model.infer:
         took = _twice(clock, lambda: _zeros_run(runner, inputs))
     else:
@@ -66,7 +68,7 @@ def _twice(clock: Clock, run: Any) -> float:
     return clock.now() - start
 
 
-def _walk(runner: Runner, body: bytes, what: str) -> None:
+def _walk(runner: Runner, body: bytes, what: str, count: int = 1) -> None:
     model, stage = runner.model, "decoding"
     cure = "set `example` on the class to a body it can answer" if what != "the example" else "mend one of the two"
     try:
@@ -74,14 +76,15 @@ def _walk(runner: Runner, body: bytes, what: str) -> None:
         stage = "prepare()"
         item = model.prepare(request)
         stage = "infer()"
-        output = runner.infer([item])[0]
+        output = runner.infer([item] * count)[0]
         stage = "finish()"
         runner.encode(model.finish(output, request))
     except RequestError as error:
         field = f" (field {error.field})" if error.field else ""
         raise SetupError(f"{runner.name}: {stage} refused {what}{field}: {error.detail}; {cure}") from error
     except Exception as error:
-        raise SetupError(f"{runner.name}: {stage} failed on {what}: {describe(error)}; {cure}") from error
+        hint = f"; {cure}" if what != "the example" else ""
+        raise SetupError(f"{runner.name}: {stage} failed on {what}: {describe(error)}{hint}") from error
 
 
 def _zeros_run(runner: Runner, inputs: Any) -> None:
