@@ -299,3 +299,26 @@ def test_whoever_started_a_request_can_say_that_its_client_left() -> None:
     assert leave is not None
     leave()
     assert [request.key for request in world.left] == ["k1"]
+
+
+@pytest.mark.parametrize("value", [b"--1", b"-", b"1-"])
+def test_a_priority_with_odd_signs_is_a_bad_header_too(value: bytes) -> None:
+    world = World()
+    world.post(BODY, (b"timebound-priority", value))
+    assert [status for status, _, _ in world.answers] == [400]
+
+
+def test_an_empty_idempotency_key_is_none() -> None:
+    world = World()
+    world.post(BODY, (b"idempotency-key", b" "))
+    assert world.request().key == "k1"
+
+
+def test_a_number_larger_than_any_float_is_a_size_like_others() -> None:
+    class Many(msgspec.Struct):
+        n: int
+
+    world = World()
+    info = ModelInfo(name="many", request_schema=msgspec.json.schema(Many), size_field="n")
+    world.post(b'{"n": 1' + b"0" * 400 + b"}", info=info)
+    assert world.answers or world.request().size > 0

@@ -658,3 +658,56 @@ def test_every_request_is_delivered_exactly_once_whatever_happens(  # noqa: PLR0
     assert sorted(name for name, _ in world.delivered) == sorted(set(submitted) - left)
     assert world.dispatcher.waiting == 0
     assert world.loop.timers == 0
+
+
+def test_a_short_limit_is_not_refused_for_the_margins_sake() -> None:
+    world = World()
+    world.learn_speed()
+    world.submit("short", timeout_s=4 * WARM_UP_S)
+    world.loop.run_due()
+    assert world.batch() == ["short"]
+
+
+def test_a_joined_attempt_is_told_so_even_if_the_first_has_left() -> None:
+    world = World()
+    world.up("a")
+    world.submit("first", key="k")
+    world.loop.run_due()
+    world.submit("again", key="k")
+    world.dispatcher.gone(world.attempts["first"])
+    world.answer("a")
+    ((name, result),) = world.delivered
+    assert isinstance(result, Result)
+    assert (name, result.source) == ("again", Source.JOINED)
+
+
+@pytest.mark.parametrize("size", [float("inf"), float("nan"), -1.0, 1e300])
+def test_a_size_beyond_reason_counts_as_one(size: float) -> None:
+    world = World(has_size=True)
+    world.up("a")
+    world.submit("odd")
+    world.asked[0][2](size)
+    world.loop.run_due()
+    assert world.sent[0][1].tickets[0].size == 1.0
+
+
+def test_a_client_that_leaves_while_its_size_is_asked_for_leaves_nothing_behind() -> None:
+    world = World(has_size=True)
+    world.up("a")
+    world.submit("gone", key="k")
+    world.dispatcher.gone(world.attempts["gone"])
+    world.submit("retry", key="k")
+    for _, _, done in world.asked:
+        done(2.0)
+    world.loop.run_due()
+    world.answer("a")
+    assert world.answered() == ["retry"]
+
+
+def test_one_pause_is_one_accident_however_many_guards_it_hits() -> None:
+    world = World()
+    for number in range(200):
+        world.submit(f"r{number}")
+    world.loop.advance(3.0)
+    assert len(world.errors()) == 200
+    assert world.dispatcher.margin_s == MARGIN_S

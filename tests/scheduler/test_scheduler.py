@@ -362,3 +362,50 @@ def test_a_model_added_again_keeps_its_queue_and_its_estimate() -> None:
     scheduler.offer(ticket(1, 1.0), 0.0)
     scheduler.add_model(ModelSpec("model", 2.0, members=2))
     assert taken(scheduler, 0.0).predicted_s == pytest.approx(2 * 0.0825, rel=0.02)
+
+
+def test_a_server_that_was_too_slow_finds_out_when_it_no_longer_is() -> None:
+    scheduler = ready()
+    for _ in range(10):
+        scheduler.observe("model", 1, 1.0, 3.0)
+    refused = scheduler.offer(ticket(1, 0.5), 0.0)
+    assert refused is not None
+    now = 2.0
+    seq = 2
+    while scheduler.offer(ticket(seq, now + 0.5, now), now) is None:
+        batch = scheduler.take(now)
+        assert batch is not None, "a free slot must try something"
+        now += 0.002
+        scheduler.batch_done(batch, 0.002, now)
+        seq += 1
+        if seq > 60:
+            break
+        now += 1.5
+    assert seq > 60
+
+
+def test_who_is_answered_between_members_leaves_the_batch() -> None:
+    scheduler = Scheduler(0.0)
+    scheduler.add_model(ModelSpec("model", 1.0, members=3))
+    scheduler.set_slots(1)
+    scheduler.observe("model", 2, 1.0, 0.01)  # so that both are trusted to go together
+    gone, stays = ticket(1, 5.0), ticket(2, 5.0)
+    scheduler.offer(gone, 0.0)
+    scheduler.offer(stays, 0.0)
+    batch = scheduler.take(0.0)
+    assert batch is not None
+    scheduler.withdraw(gone)
+    step = scheduler.member_done(batch, 0.01, 0.01)
+    assert step.go
+    assert (gone.state, stays.state) == (State.OUT, State.RUNNING)
+
+
+def test_a_batch_whose_items_were_all_refused_teaches_nothing() -> None:
+    scheduler = ready()
+    before = scheduler.profile()
+    scheduler.offer(ticket(1, 5.0), 0.0)
+    batch = scheduler.take(0.0)
+    assert batch is not None
+    batch.inferred = 0
+    scheduler.batch_done(batch, 1e-4, 1e-4)
+    assert scheduler.profile() == before

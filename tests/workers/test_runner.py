@@ -300,3 +300,27 @@ def test_a_runner_knows_the_models_name_and_members() -> None:
     assert (Runner(model, ManualClock()).name, Runner(model, ManualClock()).members) == ("raw", 1)
     model.net = tb.ensemble(len, len, len)
     assert Runner(model, ManualClock()).members == 3
+
+
+@pytest.mark.parametrize("stage", ["prepare", "infer", "finish"])
+def test_exit_in_a_model_costs_only_its_item(stage: str) -> None:
+    def leaves(self: Any, *arguments: Any) -> Any:
+        raise SystemExit(3)
+
+    model = type("Leaves", (tb.Model,), {"infer": lambda self, batch: batch, stage: leaves})()
+    (outcome,) = run(model, [b"x"])
+    assert outcome.code == "model_failed"
+
+
+@pytest.mark.parametrize("detail", [ValueError("why"), 7, "lone \ud800 surrogate"])
+def test_whatever_is_given_as_a_reason_crosses_the_wire(detail: Any) -> None:
+    class Odd(tb.Model):
+        def prepare(self, request: Any) -> Any:
+            raise tb.BadInput(detail, field=detail)
+
+        def infer(self, batch: Any) -> Any:
+            return batch
+
+    (outcome,) = run(Odd(), [b"x"])
+    assert outcome.code == "bad_input"
+    assert isinstance(msgspec.json.decode(outcome.body)["detail"], str)

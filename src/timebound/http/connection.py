@@ -105,6 +105,7 @@ class Connection(HttpToolsProtocol):
         self._is_refused = False
         self._due: tuple[str, str] | None = None
         """A refusal that waits for the answers of earlier requests."""
+        self._started: RequestResponseCycle | None = None
         self._unread_bytes = 0
         self.reading_since: float | None = None
         self.unread_since: float | None = None
@@ -114,6 +115,19 @@ class Connection(HttpToolsProtocol):
         self.reading_since = self.loop.time()
         if len(self.connections) > self._limits.max_connections:
             self.refuse("too_many_connections", f"{self._limits.max_connections} connections are open already")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        # uvicorn tells only the latest request; of pipelined ones the one that runs and those that wait must know too.
+        for cycle in [self._started, *(cycle for cycle, _ in self.pipeline)]:
+            if cycle is not None and not cycle.response_complete:
+                cycle.disconnected = True
+                cycle.message_event.set()
+        self.pipeline.clear()
+        super().connection_lost(exc)
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._started = cycle
+        super()._start_asgi_task(cycle, app)
 
     def data_received(self, data: bytes) -> None:
         if self._is_refused:

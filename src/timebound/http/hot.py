@@ -7,6 +7,7 @@ everything else that speaks ASGI.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -23,6 +24,8 @@ from timebound.types import Body, ModelInfo, Request, Result
 
 Respond = Callable[[int, bytes, bytes], None]
 """Takes status, header lines (each ended by CRLF) and body."""
+
+log = logging.getLogger("timebound.http")
 
 _MAX_ID = 128
 
@@ -73,7 +76,11 @@ class HotPath:
             return self._gate.admit(request, partial(self._finish, request, respond))
         except RequestError as error:
             self._refuse(route.model, request_id, arrived, error, respond)
-            return None
+        except Exception:
+            log.exception("a request broke the gateway", extra={"request_id": request_id})
+            broken = RequestError("something broke in the server; its log has the details")
+            self._refuse(route.model, request_id, arrived, broken, respond)
+        return None
 
     def _request_id(self, headers: dict[bytes, bytes]) -> str:
         given = headers.get(b"x-request-id")
@@ -126,7 +133,7 @@ def problem(error: RequestError, request_id: str | None = None) -> tuple[int, by
 def _priority(value: bytes | None) -> int:
     if value is None:
         return 0
-    if len(value) > 3 or not value.strip().lstrip(b"-").isdigit():
+    if len(value) > 3 or not value.strip().removeprefix(b"-").isdigit():
         raise RequestError(
             "timebound-priority must be a whole number, such as 1; higher goes first",
             code="bad_header",
@@ -142,8 +149,8 @@ def _first_look(route: Route, headers: dict[bytes, bytes], body: bytes) -> tuple
     if not body:
         raise RequestError("the body is empty", code="empty_body")
     key, size = route.shape.check(body) if route.shape is not None else (None, 1.0)
-    given = headers.get(b"idempotency-key")
-    return (key if given is None else given.decode("latin-1")), size
+    given = headers.get(b"idempotency-key", b"").strip()
+    return (given.decode("latin-1") if given else key or None), size
 
 
 def _check_media(media: bytes | None) -> None:

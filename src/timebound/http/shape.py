@@ -56,7 +56,7 @@ def _read(fields: Any, path: list[str]) -> Any:
 def _length(value: Any) -> float:
     """How large a value is: a number itself, anything else by its length; never below one."""
     if isinstance(value, int | float):
-        return max(1.0, float(value))
+        return max(1.0, float(min(value, 10**15)))  # JSON's whole numbers may be larger than any float
     return max(1.0, float(len(value))) if isinstance(value, str | list | dict) else 1.0
 
 

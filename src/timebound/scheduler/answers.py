@@ -85,9 +85,9 @@ class Answers:
         """The request with this key that another attempt can join."""
         return self._by_key.get(key)
 
-    def add(self, pending: Pending, request: Request, deliver: Deliver) -> Attempt:
+    def add(self, pending: Pending, request: Request, deliver: Deliver, *, has_joined: bool = False) -> Attempt:
         """One more client waits for `pending`."""
-        attempt = Attempt(next(self._numbers), request, deliver, pending)
+        attempt = Attempt(next(self._numbers), request, deliver, pending, has_joined)
         self._guarded[attempt.number] = attempt
         pending.attempts.append(attempt)
         self.waiting += 1
@@ -103,7 +103,7 @@ class Answers:
             return
         self._remove(attempt)
         if not pending.attempts:
-            keep = pending.key is not None and not pending.is_falling
+            keep = pending.key is not None and not pending.is_falling and pending.is_offered
             self._scheduler.abandon(pending.ticket, self._clock.now(), keep)
             if not keep:
                 self.forget(pending)
@@ -137,11 +137,9 @@ class Answers:
             return
         self._scheduler.withdraw(pending.ticket)
         self.forget(pending)
-        for number, attempt in enumerate(attempts):
+        for attempt in attempts:
             self._close(attempt)
-            if number == 1 and isinstance(result, Result):
-                result = msgspec.structs.replace(result, source=Source.JOINED)
-            attempt.deliver(result)
+            _deliver(attempt, result)
 
     def give_up(self, pending: Pending, reason: str, retry_after_s: float | None = None) -> None:
         """The policy will not run this request: the members it has, its fallback, or a refusal, now."""
@@ -178,7 +176,7 @@ class Answers:
             # While it runs a retry may still join it: the same work is not done twice.
             if not is_running:
                 self.forget(pending)
-        attempt.deliver(result)
+        _deliver(attempt, result)
 
     # ------------------------------------------------------------------ fallbacks
 
@@ -208,11 +206,14 @@ class Answers:
     def _guard_at(self, attempt: Attempt) -> float:
         """When this attempt must be given what there is; earlier by a fallback's time where one would be needed."""
         request = attempt.request
-        most = _MOST_OF_A_LIMIT * (request.deadline - request.arrived)
-        margin = min(self.margin.seconds, most)
+        margin = self.margin_of(request)
         if attempt.pending.info.has_fallback and attempt.pending.best is None and not attempt.is_last_chance:
-            margin += min(self._fallback_time.seconds, most)
+            margin += min(self._fallback_time.seconds, _MOST_OF_A_LIMIT * (request.deadline - request.arrived))
         return request.deadline - margin
+
+    def margin_of(self, request: Request) -> float:
+        """What is kept free before this request's deadline."""
+        return min(self.margin.seconds, _MOST_OF_A_LIMIT * (request.deadline - request.arrived))
 
     def _arm(self, attempt: Attempt) -> None:
         at = attempt.guard_at = self._guard_at(attempt)
@@ -230,6 +231,8 @@ class Answers:
         """One timer serves all guards: most requests are answered long before theirs, and cost only a heap entry."""
         self._timer, self._timer_at = None, inf
         now, guards = self._clock.now(), self._guards
+        if guards and guards[0][1] in self._guarded:
+            self.margin.observe(max(0.0, now - guards[0][0]))  # once a firing: a pause is one accident, not many
         while guards and (guards[0][0] <= now or guards[0][1] not in self._guarded):
             at, number = heappop(guards)
             attempt = self._guarded.get(number)
@@ -246,7 +249,6 @@ class Answers:
         if now < at:  # a partial answer has come meanwhile, and needs no fallback's time
             self._arm(attempt)
             return
-        self.margin.observe(now - at)
         if pending.best is not None:
             self._events.emit(Degraded(pending.info.name, 1, Quality.PARTIAL, "guard"))
             self._finish(attempt, pending.best)
@@ -254,3 +256,9 @@ class Answers:
             self._fall_back(attempt, "guard")
         else:
             self._finish(attempt, self._refusal(pending.ticket, "guard"))
+
+
+def _deliver(attempt: Attempt, result: Result | RequestError) -> None:
+    if attempt.has_joined and isinstance(result, Result):
+        result = msgspec.structs.replace(result, source=Source.JOINED)
+    attempt.deliver(result)

@@ -141,9 +141,8 @@ class Dispatcher:
             return self._join(known, request, deliver)
         now = self._clock.now()
         info = self._models[request.model]
-        ticket = Ticket(
-            next(self._seq), request.model, request.deadline, now, size=request.size, priority=request.priority
-        )
+        due = self._due(request)
+        ticket = Ticket(next(self._seq), request.model, due, now, size=request.size, priority=request.priority)
         pending = ticket.payload = Pending(info, ticket, request.body, key, [])
         attempt = self._answers.add(pending, request, deliver)
         if info.has_size:
@@ -157,21 +156,25 @@ class Dispatcher:
         self._answers.drop(attempt)
 
     def _join(self, pending: Pending, request: Request, deliver: Deliver) -> Attempt:
-        attempt = self._answers.add(pending, request, deliver)
+        attempt = self._answers.add(pending, request, deliver, has_joined=True)
         ticket = pending.ticket
         if not pending.is_offered:  # its size is still being asked for
-            ticket.deadline = max(ticket.deadline, request.deadline)
+            ticket.deadline = max(ticket.deadline, self._due(request))
             return attempt
-        verdict = self._scheduler.rejoin(ticket, request.deadline, self._clock.now())
+        verdict = self._scheduler.rejoin(ticket, self._due(request), self._clock.now())
         if verdict is not None:
             self._answers.give_up(pending, verdict.reason, verdict.retry_after_s)
         self._settle_aside()
         self._poll_soon()
         return attempt
 
+    def _due(self, request: Request) -> float:
+        """The deadline for the scheduler, which keeps its whole margin before it: of a short limit that is too much."""
+        return request.deadline + self._scheduler.margin_s - self._answers.margin_of(request)
+
     def _sized(self, pending: Pending, size: float | None) -> None:
         if pending.attempts:
-            pending.ticket.size = size if size is not None and size > 0 else 1.0
+            pending.ticket.size = size if size is not None and 0 < size < 1e15 else 1.0
             self._offer(pending, self._clock.now())
 
     def _offer(self, pending: Pending, now: float) -> None:
@@ -279,7 +282,8 @@ class Dispatcher:
             del self._free[slot]
             self._running[slot] = _Running(batch, list(batch.tickets), now)
             queued = self._scheduler.queued()
-            ask_after_s = 0.0 if queued else _ASK_AFTER * self._models[batch.model].deadline_s
+            left_s = min(self._models[batch.model].deadline_s, batch.latest_end - now)
+            ask_after_s = 0.0 if queued else max(0.0, _ASK_AFTER * left_s)
             self._slots.send(slot, batch, [ticket.payload.body for ticket in batch.tickets], ask_after_s)
             self._events.emit(BatchStarted(batch.model, len(batch.tickets), batch.reason, queued))
 

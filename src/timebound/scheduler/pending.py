@@ -17,6 +17,7 @@ class Attempt(msgspec.Struct, eq=False):
     request: Request
     deliver: Deliver
     pending: Pending
+    has_joined: bool = False
     guard_at: float = inf
     """When it is given what there is."""
     is_last_chance: bool = False

@@ -331,6 +331,7 @@ def _long_shot(view: View) -> Plan | None:
         for queue in lane.lane.queues:
             deadline, _, ticket = queue.by_deadline[queue.first_due_after(queue.by_deadline[-1][0])]
             latest = deadline - view.margin - lane.seconds(1)
-            if latest >= view.now and (best is None or latest > best.latest_start):
+            is_idle = not view.residuals and view.slack(deadline) > 0.0  # nobody else needs the slot: find out
+            if (latest >= view.now or is_idle) and (best is None or latest > best.latest_start):
                 best = Plan(lane, [ticket], "long_shot", queue.rank, latest, False)
     return best

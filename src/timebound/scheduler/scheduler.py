@@ -113,13 +113,16 @@ class Scheduler:
         soonest = now + served.estimate.fast * (wait_s + served.alone_s(lane))
         if not served.estimate.known or soonest <= ticket.deadline - self.margin_s:
             return None
-        if not self._running and now - served.last_learned > PROBE_AFTER_S:
+        if not self._runs(ticket.model) and now - served.last_learned > PROBE_AFTER_S:
             # Too slow when last seen; but that was a while ago, and nobody else needs the slot: find out.
             served.last_learned = now
             self._probe = ticket
             return None
         served.last_learned = min(served.last_learned, now)
         return self._no(served, "hopeless", now)
+
+    def _runs(self, model: str) -> bool:
+        return any(batch.model == model for batch in self._running.values())
 
     def _no(self, served: Served, reason: str, now: float) -> Verdict:
         action = "fallback" if served.spec.can_fallback else "refuse"
@@ -193,10 +196,9 @@ class Scheduler:
         """The next batch, if a slot is free and something waits that can be answered in time."""
         if len(self._running) >= self._slots:
             return None
-        probe, self._probe = self._probe, None
-        if probe is not None and probe.state is State.QUEUED:
-            self._unqueue(probe)
-            return self._start(self._models[probe.model], [probe], "probe", now)
+        probe = self._take_probe(now)
+        if probe is not None:
+            return probe
         self._purge(now)
         again = self._take_survivors(now)
         if again is not None:
@@ -226,6 +228,27 @@ class Scheduler:
         gone = view.lane.expired(now + self.margin_s + two_batches_s)
         served.queued -= len(gone)
         self._aside += [SetAside(ticket, "too_late") for ticket in gone]
+
+    def _take_probe(self, now: float) -> Batch | None:
+        """A ticket to run whatever the estimate says: it may be out of date, and only running something renews it."""
+        ticket, self._probe = self._probe, None
+        if ticket is None or ticket.state is not State.QUEUED:
+            ticket = next(filter(None, (self._doubt(served, now) for served in self._models.values())), None)
+        if ticket is None:
+            return None
+        self._unqueue(ticket)
+        return self._start(self._models[ticket.model], [ticket], "probe", now)
+
+    def _doubt(self, served: Served, now: float) -> Ticket | None:
+        """The ticket with most time, if not even that seems to fit and nothing was learned for a while."""
+        if not served.queued or now - served.last_learned <= PROBE_AFTER_S or self._runs(served.spec.name):
+            return None
+        last = [(lane, queue.by_deadline[-1]) for lane in served.lanes.values() for queue in lane.queues]
+        lane, entry = max(last, key=lambda found: found[1][:2])
+        if now + served.alone_s(lane) <= entry[0] - self.margin_s:
+            return None
+        served.last_learned = now
+        return entry[2]
 
     def view(self, now: float, without: Batch | None = None) -> policy.View:
         """What the policy sees; `without` a running batch whose future is asked about."""
@@ -324,8 +347,10 @@ class Scheduler:
         if view.is_overloaded or not view.backlog_fits(batch.members_done + 1, predicted, reserve_s=reserve_s):
             return self._stop(batch, live, "backlog", now)
         leave = [ticket for ticket in live if ticket.deadline < end]
-        for ticket in leave:
-            ticket.state = State.OUT
+        staying = set(map(id, stay))
+        for ticket in batch.tickets:  # those nobody waits for leave as well
+            if id(ticket) not in staying:
+                ticket.state = State.OUT
         batch.tickets, batch.size = stay, max(ticket.size for ticket in stay)
         self._count_busy(now)
         batch.stage_started, batch.stage_end, batch.busy_mark = now, now + predicted, self._busy_seconds

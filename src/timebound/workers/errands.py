@@ -32,7 +32,7 @@ log = logging.getLogger("timebound.understudy")
 LIMIT_S = 0.05
 """A call that takes longer counts as stuck."""
 FALLBACK, SIZE = "fallback", "size"
-_THREADS = 2
+_THREADS = 4
 _MOST_THREADS = 64
 
 
@@ -94,9 +94,25 @@ class Desk:
         self._clock = clock
         self._calls: SimpleQueue[_Call] = SimpleQueue()
         self._clerks = [_Clerk(self._calls, run, clock) for _ in range(_THREADS)]
+        self._has_work = threading.Event()
+        threading.Thread(target=self._watch, name="desk", daemon=True).start()
 
     def put(self, call: _Call) -> None:
         """Have a call run soon."""
+        self._calls.put(call)
+        self._has_work.set()
+
+    def _watch(self) -> None:
+        """While there is work, see to it that enough clerks are able to do it."""
+        pause = threading.Event()
+        while True:
+            self._has_work.wait()
+            pause.wait(LIMIT_S / 2)
+            self._replace_stuck()
+            if self._calls.empty():
+                self._has_work.clear()
+
+    def _replace_stuck(self) -> None:
         now = self._clock.now()
         self._clerks = [clerk for clerk in self._clerks if clerk.thread.is_alive()]
         able = sum(not clerk.is_stuck(now) for clerk in self._clerks)
@@ -105,7 +121,6 @@ class Desk:
         if len(self._clerks) > _MOST_THREADS:
             log.critical("%d calls are stuck; the understudy starts afresh", _MOST_THREADS)
             os._exit(70)
-        self._calls.put(call)
 
 
 class _Clerk:

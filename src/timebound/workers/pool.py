@@ -46,7 +46,6 @@ class Slot(asyncio.Protocol):
         """Take over the gateway's end of the slot's socket and offer the slot for work."""
         loop = asyncio.get_running_loop()
         await loop.create_unix_connection(lambda: self, sock=sock)
-        self._dispatch.slot_up(self)
 
     def send(self, head: wire.Batch, payloads: Sequence[bytes]) -> None:
         """Start a batch here."""

@@ -99,7 +99,7 @@ def serve_slot(sock: socket.socket, runners: Mapping[str, Runner]) -> None:
                 _send(sock, batch.id, report)
         except OSError:
             return  # the gateway closed its end
-        except Exception:
+        except BaseException:  # SystemExit would end only this thread, and the slot with it
             # The pair of sockets can no longer be trusted to be in step: die, and be replaced.
             log.critical("slot failed; the worker leaves", exc_info=True)
             os._exit(70)

@@ -18,6 +18,9 @@ from timebound.types import Outcome, Report, Timing
 
 log = logging.getLogger("timebound.worker")
 
+_CAUGHT = (Exception, SystemExit)
+"""What the user's code may raise at the cost of its own item; exit() in a model must not end a slot's thread."""
+
 
 Ask: TypeAlias = Callable[[Report], bool]
 """Takes the answers so far; says whether the next member is to run."""
@@ -75,7 +78,7 @@ class Runner:
             try:
                 request = self.decode(body)
                 item = self.model.prepare(request)
-            except Exception as error:
+            except _CAUGHT as error:
                 batch.refused[place] = self._failure(error, "prepare")
             else:
                 batch.requests.append(request)
@@ -103,7 +106,7 @@ class Runner:
         try:
             with in_steps(steps):
                 outputs = unstack(self.model.infer(stacked), len(batch.items), self.name)
-        except Exception:
+        except _CAUGHT:
             if broken:  # it was the asking that failed, not the model
                 raise
             return self._infer_apart(batch.items)
@@ -137,7 +140,7 @@ class Runner:
             return []
         try:
             return self.infer(items)
-        except Exception as error:
+        except _CAUGHT as error:
             if len(items) == 1:
                 return [error]
             if not self._has_told_of_halving:
@@ -147,14 +150,14 @@ class Runner:
         return self._infer_apart(items[:middle]) + self._infer_apart(items[middle:])
 
     def _finish(self, request: Any, output: Any) -> Outcome:
-        if isinstance(output, Exception):
+        if isinstance(output, _CAUGHT):
             return self._failure(output, "infer")
         try:
             return self.encode(self.model.finish(output, request))
-        except Exception as error:
+        except _CAUGHT as error:
             return self._failure(error, "finish")
 
-    def _failure(self, error: Exception, stage: str) -> Outcome:
+    def _failure(self, error: BaseException, stage: str) -> Outcome:
         """Our own errors are shown to the client; anything else is logged in full and answered neutrally."""
         if isinstance(error, RequestError):
             return failure(error.code, error.detail, error.field)
@@ -167,7 +170,13 @@ class Runner:
 
 def failure(code: str, detail: str, field: str | None = None) -> Outcome:
     """An item's error as it crosses the wire."""
-    return Outcome(msgspec.json.encode({"detail": detail, "field": field}), code=code)
+    facts = {"detail": _text(detail), "field": None if field is None else _text(field)}
+    return Outcome(msgspec.json.encode(facts), code=code)
+
+
+def _text(value: Any) -> str:
+    """Whatever was given for a text, as one that JSON can say."""
+    return str(value).encode("utf-8", "replace").decode()
 
 
 def stack(items: Sequence[Any]) -> Any:

@@ -54,6 +54,7 @@ class _Worker:
         def on_lost() -> None:
             if self.is_up:
                 self.is_up = False
+                self.child.kill()  # if it lives, it is out of step; the next one is not
                 dispatch.slots_down(self.slots)
 
         self.slots = [Slot(self.child.number, number, count, dispatch, on_lost) for number in range(count)]
@@ -83,7 +84,7 @@ class Supervisor:
         self._clock = clock
         self._workers: dict[int, _Worker] = {}
         self._next_number = 1
-        self._quick_deaths = 0
+        self._quick_deaths = {True: 0, False: 0}  # of the understudy, and of the others
         self._is_started = False
         self._doors = asyncio.Event()
         self._is_stopping = False
@@ -189,8 +190,9 @@ class Supervisor:
         if self._is_stopping:
             return
         lived_s = self._clock.now() - start
-        self._quick_deaths = 0 if lived_s > _STEADY_S else self._quick_deaths + 1
-        self._keep(self._replace(backoff_s(self._quick_deaths), is_understudy=worker.is_understudy))
+        role = worker.is_understudy
+        self._quick_deaths[role] = 0 if lived_s > _STEADY_S else self._quick_deaths[role] + 1
+        self._keep(self._replace(backoff_s(self._quick_deaths[role]), is_understudy=role))
 
     async def _open(self, worker: _Worker, ready: wire.Ready) -> None:
         sockets = worker.child.take_sockets(ready.slots)
@@ -205,14 +207,22 @@ class Supervisor:
         worker.open_slots(ready.slots, self._dispatch)
         for slot, sock in zip(worker.slots, sockets, strict=True):
             await slot.open(sock)
+        if worker.is_up:  # else it died meanwhile
+            for slot in worker.slots:
+                self._dispatch.slot_up(slot)
         self._events.emit(WorkerUp(worker.child.number, worker.child.pid, ready.slots))
 
     async def _replace(self, delay_s: float, *, is_understudy: bool) -> None:
         if delay_s:
             log.warning("starting a new worker", extra={"in_s": round(delay_s, 2)})
             await asyncio.sleep(delay_s)
-        if not self._is_stopping:
-            await self._spawn(is_understudy=is_understudy)
+        while not self._is_stopping:
+            try:
+                await self._spawn(is_understudy=is_understudy)
+                return
+            except OSError as error:
+                log.error("cannot start a worker: %s", error)
+                await asyncio.sleep(1.0)
 
     def _keep(self, coroutine: Coroutine[None, None, None]) -> None:
         # asyncio holds tasks weakly: one that nobody keeps can vanish half-way.
