@@ -26,7 +26,18 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.bare import BareLoop, ensemble_step, text_step
 from benchmarks.commandline import Failed, finish, names, options_parser, say
 from benchmarks.contestants import ROOT, fastapi, timebound
-from benchmarks.goodput_report import CapacityTurn, Level, Recovery, Results, TextTurn, bins, figures, summarise, table
+from benchmarks.goodput_report import (
+    FINE_S,
+    CapacityTurn,
+    Level,
+    Recovery,
+    Results,
+    TextTurn,
+    bins,
+    figures,
+    summarise,
+    table,
+)
 from benchmarks.load import EnsembleTraffic, TextTraffic, Traffic, answers_right, free_port, measure
 from benchmarks.openloop import Phase, drive
 from benchmarks.plot import draw
@@ -181,6 +192,7 @@ class Run:
         self.results.recovery = Recovery(
             level=_told(summarise(record, 0.0, foreign.cores())),
             bins=bins(record),
+            fine_bins=bins(record, FINE_S),
             overload_begins_s=plan.before_s,
             overload_ends_s=plan.before_s + plan.overload_s,
             capacity=capacity,

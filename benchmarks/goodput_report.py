@@ -9,9 +9,11 @@ from benchmarks.load import Load, quantile
 from benchmarks.openloop import DEADLINE_S, Attempt, End, Question, Record
 from benchmarks.report import QUIET_CORES
 
-# Width of the bins in which recovery is looked at, and how many must be clean in a row to count as recovered.
+# Width of the bins that are drawn, and of those in which recovery is looked at: it takes about one deadline.
 BIN_S = 0.1
-CLEAN_BINS = 10
+FINE_S = 0.01
+# Recovered is who gives nothing but full answers for so long.
+CLEAN_S = 1.0
 BY_MODEL = ("full", "partial")
 
 
@@ -90,7 +92,7 @@ def _quality(question: Question) -> str:
 
 @dataclass(frozen=True)
 class Bin:
-    """What ended in one tenth of a second: answers by quality, and attempts without one."""
+    """What ended in a short stretch of time: answers by quality, and attempts without one."""
 
     full: int
     partial: int
@@ -104,12 +106,12 @@ class Bin:
         return not (self.partial or self.fallback or self.failed)
 
 
-def bins(record: Record) -> list[Bin]:
-    """The run in tenths of a second, by the time at which attempts ended."""
-    chosen: list[list[Attempt]] = [[] for _ in range(round(record.seconds / BIN_S))]
+def bins(record: Record, width_s: float = BIN_S) -> list[Bin]:
+    """The run in short stretches, by the time at which attempts ended."""
+    chosen: list[list[Attempt]] = [[] for _ in range(round(record.seconds / width_s))]
     for question in record.questions:
         for attempt in question.attempts:
-            place = int((attempt.intended + attempt.latency) / BIN_S)
+            place = int((attempt.intended + attempt.latency) / width_s)
             if place < len(chosen):
                 chosen[place].append(attempt)
     return [_bin(attempts) for attempts in chosen]
@@ -127,21 +129,20 @@ class Recovery:
 
     level: Level
     bins: list[Bin]
+    fine_bins: list[Bin]
     overload_begins_s: float
     overload_ends_s: float
     capacity: float
 
-    def _from(self, second: float) -> list[Bin]:
-        return self.bins[round(second / BIN_S) :]
-
     @property
     def recovery_s(self) -> float:
         """From the end of the overload to the first second of full answers only; the rest of the run if none comes."""
-        after = self._from(self.overload_ends_s)
-        for start in range(len(after) - CLEAN_BINS + 1):
-            if all(each.is_clean for each in after[start : start + CLEAN_BINS]):
-                return start * BIN_S
-        return len(after) * BIN_S
+        after = self.fine_bins[round(self.overload_ends_s / FINE_S) :]
+        clean = round(CLEAN_S / FINE_S)
+        for start in range(len(after) - clean + 1):
+            if all(each.is_clean for each in after[start : start + clean]):
+                return start * FINE_S
+        return len(after) * FINE_S
 
     @property
     def full_share_before(self) -> float:
@@ -304,7 +305,7 @@ def table(results: Results) -> str:
     if results.recovery:
         lines.append(_row("recovery", results.recovery.level))
         lines.append(
-            f"recovery: full quality again {results.recovery.recovery_s:.1f} s after the overload "
+            f"recovery: full quality again {results.recovery.recovery_s:.2f} s after the overload "
             f"(full answers before it: {results.recovery.full_share_before:.3f})"
         )
     for name, computed in results.computed.items():

@@ -115,7 +115,7 @@ def _level_line(canvas: Canvas, panel: Panel, value: float, label: str) -> None:
 
 def _legend(canvas: Canvas, recovery: Recovery) -> None:
     title = f"Overloaded threefold from {recovery.overload_begins_s:g} s to {recovery.overload_ends_s:g} s; "
-    canvas.text(LEFT, 24, title + f"full quality again {recovery.recovery_s:.1f} s later", size=17)
+    canvas.text(LEFT, 24, title + f"full quality again {recovery.recovery_s:.2f} s later", size=17)
     left = float(LEFT)
     for kind, colour in COLOURS.items():
         canvas.box(left, 46, left + 12, 58, colour)
