@@ -196,6 +196,9 @@ class Run:
             overload_begins_s=plan.before_s,
             overload_ends_s=plan.before_s + plan.overload_s,
             capacity=capacity,
+            last_degraded_s=max(
+                (q.intended for q in record.questions if not q.attempts or q.attempts[0].quality != "full"), default=0.0
+            ),
         )
 
     # ------------------------------------------------------------------ the peer, and texts

@@ -133,6 +133,13 @@ class Recovery:
     overload_begins_s: float
     overload_ends_s: float
     capacity: float
+    # When the last request came up whose first answer was not a full one.
+    last_degraded_s: float = 0.0
+
+    @property
+    def newcomers_s(self) -> float:
+        """Who came so long after the overload, or later, got a full answer."""
+        return max(0.0, self.last_degraded_s - self.overload_ends_s)
 
     @property
     def recovery_s(self) -> float:
@@ -238,6 +245,7 @@ def figures(results: Results) -> dict[str, float]:
         flat["client_lag_p99_ms"] = max(level.client_lag_p99_ms for level in ours)
     if results.recovery:
         flat["recovery_s"] = results.recovery.recovery_s
+        flat["recovery_newcomers_s"] = results.recovery.newcomers_s
         flat["recovery_full_share_before"] = results.recovery.full_share_before
         flat["recovery_late"] = results.recovery.level.late
     flat |= _text_figures(results.text)
@@ -305,7 +313,8 @@ def table(results: Results) -> str:
     if results.recovery:
         lines.append(_row("recovery", results.recovery.level))
         lines.append(
-            f"recovery: full quality again {results.recovery.recovery_s:.2f} s after the overload "
+            f"recovery: full quality again {results.recovery.recovery_s:.2f} s after the overload, "
+            f"for requests that came {results.recovery.newcomers_s:.2f} s after it or later "
             f"(full answers before it: {results.recovery.full_share_before:.3f})"
         )
     for name, computed in results.computed.items():
