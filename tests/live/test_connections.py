@@ -143,3 +143,14 @@ def test_a_connection_beyond_the_limit_is_told_so_and_closed() -> None:
             first.send(post("/inference", {"value": 1}))
             assert first.read().status == 200
         eventually(lambda: serving.http.get("/livez").status_code == 200, "a seat after the others have left")
+
+
+def test_a_client_that_leaves_its_pipelined_requests_leaves_no_traceback(serving: Serving, gate: Gate) -> None:
+    with serving.wire() as leaving:
+        requests = [post("/wait", {"value": number, "gate": str(gate.path)}) for number in range(3)]
+        leaving.send(*requests)
+        eventually(lambda: serving.is_holding(running=1), "the first request in the worker")
+    gate.open()
+    eventually(lambda: serving.is_holding(running=0), "nothing left of them")
+    assert serving.http.get("/livez").status_code == 200
+    assert "Traceback" not in serving.said
