@@ -32,8 +32,8 @@ _INFERRED = ("", "model_failed")
 """Outcomes of items that reached `infer`; the others were refused before, and took hardly any time."""
 
 _ASK_AFTER = 0.1
-"""If nothing waits, an ensemble runs for this share of the deadline before it asks after each member. Asking costs a
-lone request 0.7 ms each time; this way it is through by then, and a crowd that comes meanwhile waits no longer."""
+"""If nothing waits, an ensemble runs for this share of the deadline before it asks after each member. Asking is a
+way to the gateway and back each time; this way a lone request is through before it would have to."""
 
 
 class Slots(Protocol):

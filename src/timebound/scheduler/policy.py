@@ -22,7 +22,8 @@ rate. Two answers are known, and each is right at another time:
 So time and the arrival rate decide. Turning to the newest gives up what waits at that moment, once, at most one
 deadline of work; so it is done only after the backlog has not fitted for two deadlines, while work arrives at 1.35
 times what the slots can do (until 1.15 times), and only as long as the last fifth of a deadline was above capacity
-too. Those passed over stay in the queue: when the load falls, deadline order takes over at once and finds them there.
+too. Those passed over stay in the queue while they have time for two more batches, and are then given up together.
+When the load falls, deadline order takes over at once and finds the others there.
 
 Simulated with `lab`: one model, two slots, deadline 1 s, four seeds of 40 s that were not used to choose the numbers
 above. In each cell the share of the clairvoyant bound (CPU-like, GPU-like) and the median answer over the deadline:
