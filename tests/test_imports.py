@@ -22,13 +22,16 @@ ALLOWED: Mapping[str, set[str]] = {
     **dict.fromkeys(NOUNS, BASE),
     "backends": BASE | NOUNS,
     "target": BASE | NOUNS | {"backends"},
-    "scheduler": BASE | {"events"},
+    "store": BASE | {"events", "config"},
+    "scheduler": BASE | {"events", "store"},  # the store's contract
     "workers": BASE | {"backends", "target", "model", "body", "events", "log"},
     "lab": BASE | {"scheduler"},
     "admission": {"types", "errors"},
-    "http": BASE | {"admission", "events", "body"},
+    "http": BASE | {"admission", "events", "body", "store"},
     "observe": {"events", "types"},
-    "server": BASE | NOUNS | {"backends", "target", "scheduler", "workers", "admission", "http", "observe", ROOT},
+    "server": BASE
+    | NOUNS
+    | {"backends", "target", "scheduler", "store", "workers", "admission", "http", "observe", ROOT},
     "cli": {"config", "errors", "log", "target", "server", ROOT},
     # What users see: the public names, and a model written with nothing but them.
     ROOT: {"errors", "model", "image", "backends"},

@@ -36,7 +36,8 @@ class Gate:
         return None if self._models else "loading"
 
     def admit(self, request: Request, deliver: Deliver) -> Callable[[], None]:
-        """Accept a request: `deliver` is called once, with its result or error. Raises `Refusal`.
+        """Accept a request: `deliver` is called once, with its result or error. Raises a `RequestError` that
+        says why not, such as a `Refusal`.
 
         Call what is returned if the client leaves before that.
         """

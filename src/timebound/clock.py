@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Protocol
 
 
@@ -10,6 +11,12 @@ class Clock(Protocol):
     """Seconds on a monotonic clock. On one Linux machine all processes share it."""
 
     def now(self) -> float: ...
+
+
+Wall = Callable[[], float]
+"""Seconds since 1970, for people to read; nothing is decided by it."""
+
+wall: Wall = time.time
 
 
 class MonotonicClock:

@@ -77,13 +77,30 @@ TRUTH = Form(lambda value: _TRUTHS[str(value).lower()], "true or false")
 TEXT = Form(_read_text, "a text")
 
 
+def _read_name(value: Any) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", value):
+        raise ValueError
+    return str(value)
+
+
+def _read_store(value: Any) -> str:
+    if value not in ("memory", "none") and not re.match(r"(redis|rediss|unix)://", value):
+        raise ValueError
+    return str(value)
+
+
+NAME = Form(_read_name, "letters, digits, '.', '_' or '-'")
+STORE = Form(_read_store, "memory, none, or a URL such as redis://127.0.0.1:6379/0")
+_PASSWORD = re.compile(r"(?<=://)[^@/]*@")
+
+
 def one_of(*choices: str) -> Form:
     """One of a few words."""
     return Form(lambda value: choices[choices.index(str(value))], f"one of {', '.join(choices)}")
 
 
-def _option(default: Any, form: Form, meaning: str) -> Any:
-    return field(default=default, metadata={"form": form, "help": meaning})
+def _option(default: Any, form: Form, meaning: str, *, is_secret: bool = False) -> Any:
+    return field(default=default, metadata={"form": form, "help": meaning, "is_secret": is_secret})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,6 +125,25 @@ class Config:
         TEXT,
         "folder that keeps the models' learned speed across restarts; 'none' keeps nothing",
     )
+    store: str = _option(
+        "memory",
+        STORE,
+        "where results are kept by key: memory, none, or redis://[:password@]host:6379/0 to share them with "
+        "other servers (also rediss://, unix:///path)",
+        is_secret=True,
+    )
+    store_memory: int = _option(64_000_000, SIZE, "bytes of results kept in this process's memory")
+    store_namespace: str = _option("timebound", NAME, "first part of every key in Redis")
+    store_lease: float = _option(
+        2.0, seconds(0.2, 600), "seconds after which other servers take over the requests of one that died"
+    )
+    store_patience: float = _option(
+        0.1, seconds(0.001, 10), "seconds to wait for Redis; then answers go on without it until it is back"
+    )
+    admin_token: str | None = _option(
+        None, TEXT, "token for the operator's calls; without one they are answered on this machine only", is_secret=True
+    )
+    reuse_port: bool = _option(False, TRUTH, "let several servers of this machine listen on the same port")
     max_body: int = _option(10_000_000, SIZE, "largest request body in bytes; larger ones are refused (413)")
     max_header: int = _option(32_768, SIZE, "largest request line and headers in bytes, together (431)")
     max_connections: int = _option(4096, whole(1, 10**6), "open connections; more are turned away (503)")
@@ -164,6 +200,8 @@ def describe(config: Config) -> str:
     for option in options():
         value = getattr(config, option.name)
         shown = "(chosen at start)" if value is None else str(value)
+        if value is not None and option.metadata["is_secret"]:
+            shown = _PASSWORD.sub("***@", shown) if "://" in shown else shown if value == default_of(option) else "***"
         rows.append((option.name, shown, config.sources.get(option.name, "default")))
     widths = [max(len(row[column]) for row in rows) for column in range(2)]
     return "\n".join(f"{name:{widths[0]}}  {value:{widths[1]}}  {source}" for name, value, source in rows)

@@ -5,6 +5,7 @@ TimeboundError
 │   └── MissingExtra      an optional library is not installed
 ├── RequestError          one request cannot be answered; its neighbours are not touched
 │   ├── BadInput          the client's input is wrong (raise it from `prepare`)
+│   ├── KeyReused         the key stands for a request with another body
 │   ├── ModelFailed       the user's code or the model raised
 │   ├── WorkerDied        the process that computed it is gone, twice
 │   ├── DeadlineMissed    the deadline came first and nothing better was there
@@ -47,6 +48,18 @@ class BadInput(RequestError):
     """This item's input is wrong: `raise tb.BadInput("not a PNG or JPEG", field="image")`."""
 
     code = "bad_input"
+
+
+class KeyReused(RequestError):
+    """The same key came with another body before."""
+
+    code = "key_reused"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "this key was used with another body; a retry sends the same body, a new request needs a new key "
+            "(fields that change between attempts belong into the model's key_ignore)"
+        )
 
 
 class ModelFailed(RequestError):

@@ -70,6 +70,26 @@ class BatchLost(msgspec.Struct, frozen=True):
     size: int
 
 
+class Kept(msgspec.Struct, frozen=True):
+    """A result is in the shared store, `seconds` after it was there to be written."""
+
+    model: str
+    seconds: float
+
+
+class NotKept(msgspec.Struct, frozen=True):
+    """A result could not be kept in the shared store; `reason` says why."""
+
+    model: str
+    reason: str
+
+
+class TakenOver(msgspec.Struct, frozen=True):
+    """A request whose owner died, another gateway, is computed here."""
+
+    model: str
+
+
 class WorkerUp(msgspec.Struct, frozen=True):
     """A worker is loaded, warmed up and takes batches."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import msgspec
@@ -30,7 +30,13 @@ class Model:
     deadline: ClassVar[float] = 1.0
     """Seconds from arrival to answer, unless the request brings a limit of its own."""
     key: ClassVar[str | None] = None
-    """The body field that names a request."""
+    """The body field that names a request; a retry with the same key gets the same answer."""
+    key_ignore: ClassVar[Sequence[str]] = ("retry", "attempt")
+    """Body fields that may differ between attempts of one request, such as a counter or the time of sending."""
+    keep: ClassVar[float] = 3600.0
+    """Seconds a result is kept for retries."""
+    cache: ClassVar[str | None] = None
+    """"content": requests without a key are known by their body, so equal inputs are computed once."""
     version: ClassVar[str] = "1"
     max_batch: ClassVar[int] = 64
     """No batch is ever larger than this."""
@@ -84,9 +90,15 @@ def check_class(cls: type[Model]) -> None:
         raise SetupError(f"{where}: deadline is {cls.deadline!r}; give seconds between 0.001 and 3600")
     if not isinstance(cls.max_batch, int) or cls.max_batch < 1:
         raise SetupError(f"{where}: max_batch is {cls.max_batch!r}; give a whole number of at least 1")
+    if not isinstance(cls.keep, int | float) or not 0 < cls.keep <= 366 * 86400:
+        raise SetupError(f"{where}: keep is {cls.keep!r}; give seconds above 0 and up to a year")
+    if cls.cache not in (None, "content"):
+        raise SetupError(f'{where}: cache is {cls.cache!r}; give "content" or leave it out')
+    if isinstance(cls.key_ignore, str) or not all(isinstance(name, str) for name in cls.key_ignore):
+        raise SetupError(f"{where}: key_ignore is {cls.key_ignore!r}; give a list of field names")
     if cls.path is not None and (not isinstance(cls.path, str) or not cls.path.startswith("/")):
         raise SetupError(f"{where}: path is {cls.path!r}; it must start with '/'")
-    if cls.path in _TAKEN:
+    if cls.path in _TAKEN or (cls.path or "").startswith("/v1/"):
         raise SetupError(f"{where}: path {cls.path!r} is one of the server's own; choose another")
     _check_request_type(cls, where)
 

@@ -18,13 +18,15 @@ import uvloop
 
 from timebound import __version__
 from timebound.admission import Gate
-from timebound.clock import MonotonicClock
+from timebound.clock import MonotonicClock, wall
 from timebound.config import Config
 from timebound.events import Events
+from timebound.http.admin import Admin
 from timebound.http.app import App
 from timebound.http.connection import Limits
 from timebound.http.hot import HotPath
 from timebound.http.listener import Listener, bind
+from timebound.http.results import Results
 from timebound.observe.access import AccessLog
 from timebound.observe.life import log_life
 from timebound.observe.metrics import Metrics
@@ -32,6 +34,7 @@ from timebound.profile import ProfileFile
 from timebound.scheduler.dispatcher import Dispatcher
 from timebound.scheduler.scheduler import Scheduler
 from timebound.scheduler.ticket import Batch
+from timebound.store.choice import open_store
 from timebound.target import check_target
 from timebound.types import Deliver, ModelInfo, Request
 from timebound.workers import wire
@@ -52,6 +55,7 @@ class Server:
         self.events = Events()
         loop = asyncio.get_running_loop()
         understudy = Understudy(loop)
+        self._store = open_store(config, clock=self._clock, events=self.events, loop=loop)
         self._dispatcher = Dispatcher(
             Scheduler(config.margin),
             max_queue=config.max_queue,
@@ -61,6 +65,8 @@ class Server:
             events=self.events,
             loop=loop,
             margin_s=config.margin,
+            store=self._store,
+            wall=wall,
         )
         self._profile = _profile_file(config, target)
         self._profiles = self._profile.read() if self._profile else {}
@@ -91,13 +97,15 @@ class Server:
             why_not_ready=self._why_not_ready,
             metrics=self._metrics.render,
             version=__version__,
+            results=Results(self._store, self._dispatcher.is_running, Admin(config.admin_token)),
+            trouble=lambda: self._store.trouble,
         )
         self._listener = Listener(self._app, hot=hot, limits=_limits(config), keep_alive_s=config.keep_alive)
         self.address = ""
 
     async def start(self) -> None:
         """Listen, and have the first worker up; raises `SetupError` if either cannot be."""
-        sock = bind(self._config.host, self._config.port)
+        sock = bind(self._config.host, self._config.port, is_shared=self._config.reuse_port)
         host, port = sock.getsockname()[:2]
         self.address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
         if self._access is not None:
@@ -106,6 +114,7 @@ class Server:
         # Probes are answered while models load: live, not ready.
         await self._listener.open(sock)
         try:
+            await self._store.start()
             await self._supervisor.start()
         except BaseException:
             await self._listener.close(0)
@@ -125,6 +134,8 @@ class Server:
         # Answers are written out before the processes that made them go.
         await self._listener.close(min(1.0, self._config.grace))
         await self._supervisor.stop()
+        # Results that are not written yet are other servers' answers; claims left behind would hold them up.
+        await self._store.stop()
         if self._profile is not None:
             self._profile.write({**self._profiles, **self._dispatcher.profile()})
         if self._access is not None:
@@ -151,6 +162,7 @@ class Server:
         return {
             "models": models,
             "workers": self._supervisor.describe(),
+            "degraded": self._store.trouble,
             "version": __version__,
             "uptime_s": round(self._clock.now() - self._started, 3),
             "pid": os.getpid(),
@@ -182,6 +194,8 @@ class Server:
             "workers_up": ("Workers that take batches.", lambda: self._supervisor.workers_up),
             "slots_up": ("Batches that can run at once.", lambda: self._supervisor.slots_up),
             "margin_seconds": ("Kept free before each deadline.", lambda: self._dispatcher.margin_s),
+            "store_up": ("Whether results are shared as configured.", lambda: self._store.trouble is None),
+            "store_memory_bytes": ("Bytes of results kept in memory.", lambda: self._store.memory_bytes),
             "connections_open": ("Open client connections.", lambda: self._listener.connections),
         }
 

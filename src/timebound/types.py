@@ -42,6 +42,12 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     path: str | None = None
     deadline_s: float = 1.0
     key: str | None = None
+    key_ignore: list[str] = []
+    """Body fields that may differ between attempts of one request."""
+    keep_s: float = 3600.0
+    """How long a result is kept for retries."""
+    cache: str | None = None
+    """"content": requests without a key are known by their body."""
     body: Body = Body.JSON
     request_schema: dict[str, Any] | None = None
     example: Any = None
@@ -77,6 +83,8 @@ class Request(msgspec.Struct, eq=False):
     key: str | None = None
     size: float = 1.0
     priority: int = 0
+    fingerprint: bytes = b""
+    """Of the body, if there is a key: attempts of one request have the same."""
 
 
 class Outcome(msgspec.Struct, frozen=True):

@@ -16,12 +16,15 @@ import timebound as tb
 from timebound.admission import Gate
 from timebound.clock import ManualClock
 from timebound.events import Events
+from timebound.http.admin import Admin
 from timebound.http.app import App
 from timebound.http.hot import HotPath
+from timebound.http.results import Results
 from timebound.observe.metrics import Metrics
 from timebound.scheduler.dispatcher import Dispatcher
 from timebound.scheduler.scheduler import Scheduler
 from timebound.scheduler.ticket import Batch
+from timebound.store.memory import Memory
 from timebound.types import Deliver, Outcome, Request
 from timebound.workers.runner import Runner
 from timebound.workers.warmup import warm_up
@@ -61,6 +64,7 @@ class Gateway:
     def __init__(self, models: Sequence[tb.Model], *, metrics: Callable[[], tuple[bytes, str]] | None = None) -> None:
         clock, events = ManualClock(), Events()
         self._runners = {runner.name: runner for runner in (Runner(model, clock) for model in models)}
+        self.store = Memory(1_000_000, clock)
         self._dispatcher = Dispatcher(
             Scheduler(),
             slots=self,
@@ -69,6 +73,8 @@ class Gateway:
             events=events,
             loop=asyncio.get_running_loop(),
             margin_s=0.0,
+            store=self.store,
+            wall=lambda: 0.0,
         )
         self.gate = Gate(self._submit)
         hot = HotPath(self.gate, clock=clock, events=events, cap_s=60.0)
@@ -78,6 +84,8 @@ class Gateway:
             why_not_ready=self.gate.why_not_ready,
             metrics=metrics or Metrics(events, {"workers_up": ("Workers.", lambda: 1.0)}).render,
             version="0.1.0",
+            results=Results(self.store, self._dispatcher.is_running, Admin(None)),
+            trouble=lambda: None,
         )
         for runner in self._runners.values():
             info = warm_up(runner, clock)

@@ -12,12 +12,14 @@ from hypothesis import strategies as st
 from tests.manual_loop import ManualLoop, Started
 
 from timebound.clock import ManualClock
-from timebound.errors import DeadlineMissed, Refusal, RequestError, WorkerDied
+from timebound.errors import DeadlineMissed, KeyReused, Refusal, RequestError, WorkerDied
 from timebound.events import BatchFinished, BatchLost, BatchStarted, Degraded, Events
 from timebound.scheduler.dispatcher import Dispatcher
 from timebound.scheduler.pending import Attempt
 from timebound.scheduler.scheduler import Scheduler
 from timebound.scheduler.ticket import Batch
+from timebound.store.base import JOINED, OWNER, UNAVAILABLE, Claim, Key, Kind, Settle, Stored
+from timebound.store.memory import Memory
 from timebound.types import ModelInfo, Outcome, Report, Request, Result, Source, Timing
 
 MARGIN_S = 0.010
@@ -28,7 +30,7 @@ NO_TIME = Timing()
 class World:
     """A dispatcher for one model, the batches it sent, what it decided, asked and delivered."""
 
-    def __init__(self, *, early_s: float = 0.0, **info: Any) -> None:
+    def __init__(self, *, early_s: float = 0.0, store: Memory | None = None, **info: Any) -> None:
         self.clock = ManualClock(100.0)
         self.loop = ManualLoop(self.clock, early_s=early_s)  # type: ignore[abstract]
         self.info = ModelInfo(name="m", warm_up_s=WARM_UP_S, **info)
@@ -42,6 +44,7 @@ class World:
         self.events = Events()
         for kind in (BatchStarted, BatchFinished, BatchLost, Degraded):
             self.events.on(kind, self.seen.append)
+        self.store = Memory(1_000_000, self.clock) if store is None else store
         self.dispatcher = Dispatcher(
             Scheduler(MARGIN_S),
             slots=self,
@@ -50,6 +53,8 @@ class World:
             events=self.events,
             loop=self.loop,
             margin_s=MARGIN_S,
+            store=self.store,
+            wall=lambda: 0.0,
         )
         self.dispatcher.add_model(self.info)
 
@@ -86,7 +91,8 @@ class World:
             now = self.clock.now()
             deadline = now + (self.info.deadline_s if timeout_s is None else timeout_s)
             body = name.encode() if key is None or body_of_key is None else body_of_key
-            request = Request(name, "m", body, now, deadline, key)
+            fingerprint = b"" if key is None else body
+            request = Request(name, "m", body, now, deadline, key, fingerprint=fingerprint)
             self.attempts[name] = self.dispatcher.submit(request, self._deliver_to(name))
 
     def _deliver_to(self, name: str) -> Callable[[Result | RequestError], None]:
@@ -96,10 +102,12 @@ class World:
         """The names in a batch that was sent."""
         return [body.decode() for body in self.sent[place][2]]
 
-    def answer(self, slot: str, timing: Timing = NO_TIME, members: int | None = None) -> None:
+    def answer(
+        self, slot: str, timing: Timing = NO_TIME, members: int | None = None, outcome: Outcome | None = None
+    ) -> None:
         """The batch that runs on this slot comes back, after all members or so many."""
         of_members = self.info.members
-        outcomes = [Outcome(b"answer") for _ in self.running[slot]]
+        outcomes = [outcome or Outcome(b"answer") for _ in self.running[slot]]
         if members is None:
             del self.running[slot]
         self.dispatcher.report(slot, Report(outcomes, timing, members or of_members, of_members))
@@ -111,6 +119,12 @@ class World:
         self.loop.run_due()
         self.loop.advance(WARM_UP_S)
         self.answer("a")
+
+    def kept(self, key: str) -> str:
+        claim = self.store.look(("m", key), b"same")
+        assert claim is not None
+        assert claim.stored is not None
+        return str(claim.stored.result.quality)
 
     def qualities(self) -> dict[str, str]:
         return {name: str(result.quality) for name, result in self.delivered if isinstance(result, Result)}
@@ -507,27 +521,137 @@ def test_an_attempt_with_the_same_key_joins_and_both_are_answered_once() -> None
     assert sources == {"first": Source.COMPUTED, "again": Source.JOINED}
 
 
-def test_the_same_key_with_another_body_is_another_request() -> None:
+def test_the_same_key_with_another_body_is_refused_while_the_first_is_in_work() -> None:
     world = World()
     world.up("a", "b")
-    for name in ("one", "other"):
-        world.submit(name, key="k", body_of_key=None)
-        world.loop.run_due()
-    assert [world.batch(0), world.batch(1)] == [["one"], ["other"]]
-    world.answer("b")
-    assert world.answered() == ["other"]
+    world.submit("one", key="k", body_of_key=None)
+    world.loop.run_due()
+    with pytest.raises(KeyReused):
+        world.submit("other", key="k", body_of_key=None)
     world.answer("a")
-    assert world.answered() == ["other", "one"]
+    assert world.answered() == ["one"]
 
 
-def test_the_same_key_is_computed_again_after_its_answer() -> None:
+def test_the_same_key_with_another_body_is_refused_after_the_answer() -> None:
     world = World()
     world.up("a")
-    for name in ("first", "later"):
+    world.submit("one", key="k", body_of_key=None)
+    world.loop.run_due()
+    world.answer("a")
+    world.submit("other", key="k", body_of_key=None)
+    assert world.errors() == {"other": KeyReused}
+
+
+def test_the_same_key_is_answered_from_the_store_after_its_answer() -> None:
+    world = World()
+    world.up("a")
+    world.submit("first", key="k")
+    world.loop.run_due()
+    world.answer("a")
+    world.submit("later", key="k")
+    assert world.answered() == ["first", "later"]
+    assert [result.source for _, result in world.delivered if isinstance(result, Result)] == ["computed", "stored"]
+    assert len(world.sent) == 1
+
+
+def test_a_result_that_nobody_waited_for_any_more_is_kept_for_the_retry() -> None:
+    world = World()
+    world.up("a")
+    world.submit("first", key="k")
+    world.loop.run_due()
+    world.loop.advance(world.info.deadline_s)
+    assert world.errors() == {"first": DeadlineMissed}
+    world.answer("a")
+    world.submit("again", key="k")
+    assert world.answered() == ["again"]
+    assert len(world.sent) == 1
+
+
+def test_a_partial_answer_is_kept_and_replaced_by_the_full_one() -> None:
+    world = World(members=3)
+    world.up("a")
+    world.submit("first", key="k")
+    world.loop.run_due()
+    world.answer("a", members=1)
+    world.loop.advance(world.info.deadline_s)
+    assert world.qualities() == {"first": "partial"}
+    assert world.kept("k") == "partial"
+    world.answer("a")
+    assert world.kept("k") == "full"
+
+
+def test_a_failed_item_is_computed_again_by_its_retry() -> None:
+    world = World()
+    world.up("a")
+    for name in ("first", "again"):
         world.submit(name, key="k")
         world.loop.run_due()
-        world.answer("a")
-    assert world.answered() == ["first", "later"]
+        world.answer("a", outcome=Outcome(b"{}", code="model_failed"))
+    assert len(world.sent) == 2
+
+
+def test_a_fallback_is_not_kept() -> None:
+    world = World(has_fallback=True)
+    world.submit("first", key="k")  # no slot is up
+    world.loop.advance(world.info.deadline_s - 0.03)
+    world.asked[0][2](Outcome(b"cheap"))
+    world.up("a")
+    world.submit("again", key="k")
+    world.loop.run_due()
+    world.answer("a")
+    results = [result for _, result in world.delivered if isinstance(result, Result)]
+    assert [result.quality for result in results] == ["fallback", "full"]
+
+
+class Elsewhere(Memory):
+    """A store in which another server owns every key until `settle` is called."""
+
+    def claim(self, key: Key, fingerprint: bytes, settle: Settle) -> None:
+        self.settle = settle
+        settle(JOINED)
+
+
+def test_what_another_server_computes_is_waited_for_until_the_deadline() -> None:
+    world = World(store=Elsewhere(1_000_000, ManualClock()))
+    world.up("a")
+    world.submit("first", key="k")
+    world.loop.run_due()
+    assert not world.sent
+    world.loop.advance(world.info.deadline_s)
+    assert world.errors() == {"first": DeadlineMissed}
+
+
+def test_what_another_server_computed_is_given_to_everyone_who_waits() -> None:
+    store = Elsewhere(1_000_000, ManualClock())
+    world = World(store=store)
+    world.up("a")
+    world.submit("first", "second", key="k")
+    store.settle(Claim(Kind.RESULT, Stored(b"same", Result(Outcome(b"theirs"), source=Source.JOINED), 0.0)))
+    assert world.answered() == ["first", "second"]
+    assert not world.sent
+    assert world.dispatcher.waiting == 0
+
+
+def test_what_another_server_gave_up_is_computed_here() -> None:
+    store = Elsewhere(1_000_000, ManualClock())
+    world = World(store=store)
+    world.up("a")
+    world.submit("first", key="k")
+    store.settle(UNAVAILABLE)
+    world.loop.run_due()
+    world.answer("a")
+    assert world.answered() == ["first"]
+
+
+def test_a_claim_is_let_go_if_everybody_left_meanwhile() -> None:
+    store = Elsewhere(1_000_000, ManualClock())
+    world = World(store=store)
+    world.submit("first", key="k")
+    world.dispatcher.gone(world.attempts["first"])
+    let_go: list[Key] = []
+    store.abandon = let_go.append  # type: ignore[method-assign, assignment]
+    store.settle(OWNER)
+    assert let_go == [("m", "k")]
 
 
 def test_each_attempt_is_answered_by_its_own_deadline() -> None:

@@ -22,6 +22,7 @@ from timebound.http.hot import HotPath, problem
 from timebound.http.hot import Route as HotRoute
 from timebound.http.openapi import openapi
 from timebound.http.problems import MEDIA, from_error, problem_body, retry_after, status_of
+from timebound.http.results import Results
 from timebound.types import ModelInfo
 
 UI = Path(__file__).parent.parent / "ui"
@@ -50,6 +51,8 @@ class App:
         why_not_ready: Callable[[], str | None],
         metrics: Callable[[], tuple[bytes, str]],
         version: str,
+        results: Results,
+        trouble: Callable[[], str | None],
     ) -> None:
         self._hot = hot
         self.hot_routes: dict[bytes, HotRoute] = {}
@@ -58,6 +61,8 @@ class App:
         self._why_not_ready = why_not_ready
         self._metrics = metrics
         self._version = version
+        self._results = results
+        self._trouble = trouble
         self._cold = self._cold_app()
 
     def serve(self, info: ModelInfo) -> None:
@@ -93,6 +98,7 @@ class App:
             Route("/readyz", self._readyz),
             Route("/metrics", self._metrics_page),
             Route("/v1/models", self._models_page),
+            *self._results.routes(),
             Route("/predictions/{model}", self._no_model, methods=["GET", "POST"]),
             Route("/openapi.json", self._openapi),
             Route("/docs", _page("docs.html")),
@@ -108,7 +114,8 @@ class App:
     async def _readyz(self, request: HttpRequest) -> Response:
         reason = self._why_not_ready()
         if reason is None:
-            return _json({"status": "ready"})
+            trouble = self._trouble()
+            return _json({"status": "ready"} if trouble is None else {"status": "ready", "degraded": trouble})
         return _json({"status": "not_ready", "reason": reason}, status=503)
 
     async def _metrics_page(self, request: HttpRequest) -> Response:

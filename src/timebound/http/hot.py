@@ -15,11 +15,12 @@ from itertools import count
 
 from timebound.admission import Gate
 from timebound.clock import Clock
-from timebound.errors import RequestError
+from timebound.errors import BadInput, RequestError
 from timebound.events import Answered, Events, Refused
 from timebound.http.problems import MEDIA, from_error, from_outcome, retry_after, status_of
 from timebound.http.shape import Shape
 from timebound.http.timeouts import timeout_s
+from timebound.store.fingerprint import of_bytes, of_json
 from timebound.types import Body, ModelInfo, Request, Result
 
 Respond = Callable[[int, bytes, bytes], None]
@@ -28,6 +29,8 @@ Respond = Callable[[int, bytes, bytes], None]
 log = logging.getLogger("timebound.http")
 
 _MAX_ID = 128
+MAX_KEY = 256
+"""Characters of a key; longer ones are refused."""
 
 _ANSWER = (
     b"content-type: %b\r\ncontent-length: %d\r\nx-request-id: %b\r\n"
@@ -39,12 +42,21 @@ _ANSWER = (
 class Route:
     """One model's way in: how long it may take and how its body is checked."""
 
-    __slots__ = ("deadline_s", "model", "shape")
+    __slots__ = ("_content", "_ignore", "deadline_s", "model", "shape")
 
     def __init__(self, info: ModelInfo) -> None:
         self.model = info.name
         self.deadline_s = info.deadline_s
         self.shape = Shape(info) if info.body is Body.JSON else None
+        self._ignore = frozenset(info.key_ignore)
+        self._content = f"content:{info.version}:" if info.cache == "content" else None
+
+    def identify(self, key: str | None, body: bytes) -> tuple[str | None, bytes]:
+        """A request's key and its body's fingerprint; without a key, a model that caches by content makes one."""
+        if key is None and self._content is None:
+            return None, b""
+        print_ = of_json(body, self._ignore) if self.shape is not None else of_bytes(body)
+        return (self._content or "") + print_.hex() if key is None else key, print_
 
 
 class HotPath:
@@ -70,9 +82,11 @@ class HotPath:
         request_id = self._request_id(fields)
         try:
             limit_s = timeout_s(fields, route.deadline_s, self._cap_s)
-            key, size = _first_look(route, fields, body)
+            given, size = _first_look(route, fields, body)
+            key, fingerprint = route.identify(given, body)
             priority = _priority(fields.get(b"timebound-priority"))
-            request = Request(request_id, route.model, body, arrived, arrived + limit_s, key, size, priority)
+            deadline = arrived + limit_s
+            request = Request(request_id, route.model, body, arrived, deadline, key, size, priority, fingerprint)
             return self._gate.admit(request, partial(self._finish, request, respond))
         except RequestError as error:
             self._refuse(route.model, request_id, arrived, error, respond)
@@ -150,7 +164,15 @@ def _first_look(route: Route, headers: dict[bytes, bytes], body: bytes) -> tuple
         raise RequestError("the body is empty", code="empty_body")
     key, size = route.shape.check(body) if route.shape is not None else (None, 1.0)
     given = headers.get(b"idempotency-key", b"").strip()
-    return (given.decode("latin-1") if given else key or None), size
+    if given:
+        key = given.decode("latin-1")
+        if len(key) > MAX_KEY:
+            raise RequestError(
+                f"idempotency-key has more than {MAX_KEY} characters", code="bad_header", field="idempotency-key"
+            )
+    elif key is not None and len(key) > MAX_KEY:
+        raise BadInput(f"the key has more than {MAX_KEY} characters")
+    return key or None, size
 
 
 def _check_media(media: bytes | None) -> None:

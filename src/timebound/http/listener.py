@@ -17,11 +17,13 @@ from timebound.http.connection import Connection, Limits
 from timebound.http.hot import HotPath
 
 
-def bind(host: str, port: int) -> socket.socket:
-    """A bound socket; raises `SetupError` if the address cannot be had."""
+def bind(host: str, port: int, *, is_shared: bool = False) -> socket.socket:
+    """A bound socket; raises `SetupError` if the address cannot be had. A shared one may be bound by several."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if is_shared:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     try:
         sock.bind((host, port))
         # Listening from here on: of two servers started on one port the second fails now, not on its first request.

@@ -24,7 +24,10 @@ from timebound.events import (
     BatchStarted,
     Degraded,
     Events,
+    Kept,
+    NotKept,
     Refused,
+    TakenOver,
     WorkerDown,
     WorkerUp,
 )
@@ -71,6 +74,9 @@ class Metrics(Collector):
         self._ends: defaultdict[tuple[str, ...], int] = defaultdict(int)
         self._starts = 0
         self._deaths = 0
+        self._unkept: defaultdict[tuple[str, ...], int] = defaultdict(int)
+        self._take_overs: defaultdict[tuple[str, ...], int] = defaultdict(int)
+        self._write_lag = _by_label(SECONDS)
         self._latency = _by_label(SECONDS)
         self._queue = _by_label(SECONDS)
         self._batch_s = _by_label(SECONDS)
@@ -82,6 +88,9 @@ class Metrics(Collector):
         events.on(BatchFinished, self._batch_finished)
         events.on(BatchLost, self._batch_lost)
         events.on(Degraded, self._degraded)
+        events.on(Kept, self._kept)
+        events.on(NotKept, self._not_kept)
+        events.on(TakenOver, self._taken_over)
         events.on(WorkerUp, self._worker_up)
         events.on(WorkerDown, self._worker_down)
         self._registry = CollectorRegistry()
@@ -121,6 +130,15 @@ class Metrics(Collector):
     def _batch_lost(self, event: BatchLost) -> None:
         self._lost[event.model,] += 1
 
+    def _kept(self, event: Kept) -> None:
+        self._write_lag[event.model,].add(event.seconds)
+
+    def _not_kept(self, event: NotKept) -> None:
+        self._unkept[event.model, event.reason] += 1
+
+    def _taken_over(self, event: TakenOver) -> None:
+        self._take_overs[event.model,] += 1
+
     def _worker_up(self, event: WorkerUp) -> None:
         self._starts += 1
 
@@ -143,6 +161,8 @@ class Metrics(Collector):
             self._degradations,
         )
         yield _counter("batches_lost", "Batches whose worker died.", ("model",), self._lost)
+        yield _counter("results_not_kept", "Results that Redis did not get.", ("model", "reason"), self._unkept)
+        yield _counter("take_overs", "Requests taken over from a server that died.", ("model",), self._take_overs)
         yield _counter("worker_starts", "Workers that became ready.", (), {(): self._starts})
         yield _counter("worker_deaths", "Workers that ended without being asked.", (), {(): self._deaths})
         yield _histogram("request_seconds", "From arrival to the answer written.", self._latency)
@@ -150,6 +170,7 @@ class Metrics(Collector):
         yield _histogram("batch_seconds", "From sending a batch to having it back.", self._batch_s)
         yield _histogram("batch_size", "Requests in a batch.", self._batch_size)
         yield _histogram("batch_prediction_ratio", "Real over predicted seconds of a batch.", self._prediction)
+        yield _histogram("store_write_seconds", "From a result to its being in Redis.", self._write_lag)
         for name, (text, read) in self._gauges.items():
             yield GaugeMetricFamily(f"timebound_{name}", text, value=read())
 

@@ -19,6 +19,7 @@ import msgspec
 from timebound.clock import Clock
 from timebound.errors import DeadlineMissed, Refusal, RequestError, WorkerDied
 from timebound.events import Degraded, Events
+from timebound.scheduler.claims import Claims, is_worth_keeping
 from timebound.scheduler.margin import Margin
 from timebound.scheduler.pending import Attempt, Pending
 from timebound.scheduler.scheduler import Scheduler
@@ -55,8 +56,10 @@ class Answers:
         events: Events,
         loop: asyncio.AbstractEventLoop,
         margin_s: float,
+        claims: Claims,
     ) -> None:
         self._scheduler = scheduler
+        self._claims = claims
         self._helper = helper
         self._clock = clock
         self._events = events
@@ -112,6 +115,7 @@ class Answers:
         """Nobody can join it any more; unless it runs, nothing is left of it."""
         if pending.ticket.state is not State.RUNNING:
             pending.ticket.payload = None  # without this cycle it is gone at once, and never garbage to collect
+            self._claims.release(pending)
         if pending.key is not None and self._by_key.get(pending.key) is pending:
             del self._by_key[pending.key]
 
@@ -131,7 +135,9 @@ class Answers:
     # ------------------------------------------------------------------ answers
 
     def give(self, pending: Pending, result: Result | RequestError) -> None:
-        """Give every attempt that waits this answer; nothing happens if none does."""
+        """Give every attempt that waits this answer, and keep it for those to come."""
+        # Before anyone is answered: the next request on a connection may have the same key. Writing comes later.
+        self._claims.settle(pending, result)
         attempts, pending.attempts = pending.attempts, []
         if not attempts:
             return
@@ -161,6 +167,8 @@ class Answers:
             return WorkerDied("the worker died while computing this request")
         if reason not in _REFUSALS:
             where = "while it was computed" if ticket.state is State.RUNNING else "in the queue"
+            if ticket.payload is not None and ticket.payload.is_elsewhere:
+                where = "while another server computed it"
             return DeadlineMissed(f"the deadline came {where}")
         wait_s = self._scheduler.retry_after_s(self._clock.now()) if retry_after_s is None else retry_after_s
         return Refusal(_REFUSALS[reason], code=reason, retry_after_s=wait_s)
@@ -168,6 +176,9 @@ class Answers:
     def _finish(self, attempt: Attempt, result: Result | RequestError) -> None:
         """Answer one attempt; the request itself goes on only for others that wait for it."""
         pending, ticket = attempt.pending, attempt.pending.ticket
+        if pending.is_claimed and is_worth_keeping(result):
+            assert isinstance(result, Result)
+            self._claims.keep(pending, result)
         self._remove(attempt)
         if not pending.attempts:
             is_running = ticket.state is State.RUNNING

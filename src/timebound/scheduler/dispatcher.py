@@ -18,12 +18,15 @@ from typing import Any, Protocol
 
 import msgspec
 
-from timebound.clock import Clock
+from timebound.clock import Clock, Wall
+from timebound.errors import KeyReused
 from timebound.events import BatchFinished, BatchLost, BatchStarted, Degraded, Events
 from timebound.scheduler.answers import Answers, Helper
+from timebound.scheduler.claims import Claims
 from timebound.scheduler.pending import Attempt, Pending
 from timebound.scheduler.scheduler import Scheduler
 from timebound.scheduler.ticket import Batch, ModelSpec, State, Step, Ticket
+from timebound.store.base import Store
 from timebound.types import Deliver, ModelInfo, Outcome, Quality, Report, Request, Result
 
 Slot = Hashable
@@ -64,6 +67,8 @@ class Dispatcher:
         events: Events,
         loop: asyncio.AbstractEventLoop,
         margin_s: float,
+        store: Store,
+        wall: Wall,
         max_queue: int = 4096,
     ) -> None:
         self._scheduler = scheduler
@@ -73,7 +78,16 @@ class Dispatcher:
         self._clock = clock
         self._events = events
         self._loop = loop
-        self._answers = Answers(scheduler, helper=helper, clock=clock, events=events, loop=loop, margin_s=margin_s)
+        self._claims = Claims(store, wall)
+        self._answers = Answers(
+            scheduler,
+            helper=helper,
+            clock=clock,
+            events=events,
+            loop=loop,
+            margin_s=margin_s,
+            claims=self._claims,
+        )
         self._models: dict[str, ModelInfo] = {}
         self._seq = count()
         self._free: dict[Slot, None] = {}  # a dict keeps the order in which slots became free
@@ -133,23 +147,27 @@ class Dispatcher:
     def submit(self, request: Request, deliver: Deliver) -> Attempt:
         """Accept a request: `deliver` gets its one result or error, at once if the answer is a refusal.
 
-        An attempt whose key is already in work joins it; pass the attempt to `gone` if its client leaves.
+        An attempt whose key is already in work joins it; pass the attempt to `gone` if its client leaves. Raises
+        `KeyReused` if that has another body.
         """
         key = (request.model, request.key) if request.key is not None else None
         known = self._answers.find(key) if key is not None else None
-        if known is not None and known.body == request.body:
+        if known is not None:
+            if known.fingerprint != request.fingerprint:
+                raise KeyReused()
             return self._join(known, request, deliver)
         now = self._clock.now()
         info = self._models[request.model]
         due = self._due(request)
         ticket = Ticket(next(self._seq), request.model, due, now, size=request.size, priority=request.priority)
-        pending = ticket.payload = Pending(info, ticket, request.body, key, [])
+        pending = ticket.payload = Pending(info, ticket, request.body, key, [], request.fingerprint)
         attempt = self._answers.add(pending, request, deliver)
-        if info.has_size:
-            self._helper.size(info.name, request.body, partial(self._sized, pending))
-        else:
-            self._offer(pending, now)
+        self._claims.ask(pending, request, compute=self._compute, give=self._answers.give)
         return attempt
+
+    def is_running(self, model: str, key: str) -> bool:
+        """Whether a request with this key is in work here."""
+        return self._answers.find((model, key)) is not None
 
     def gone(self, attempt: Attempt) -> None:
         """The client has left. Its request is dropped before it runs, unless a retry may come for it by its key."""
@@ -171,6 +189,13 @@ class Dispatcher:
     def _due(self, request: Request) -> float:
         """The deadline for the scheduler, which keeps its whole margin before it: of a short limit that is too much."""
         return request.deadline + self._scheduler.margin_s - self._answers.margin_of(request)
+
+    def _compute(self, pending: Pending) -> None:
+        """It is this gateway's to compute: find out its size if need be, and let the scheduler have it."""
+        if pending.info.has_size:
+            self._helper.size(pending.info.name, pending.body, partial(self._sized, pending))
+        else:
+            self._offer(pending, self._clock.now())
 
     def _sized(self, pending: Pending, size: float | None) -> None:
         if pending.attempts:
@@ -241,10 +266,11 @@ class Dispatcher:
         leaving = set(map(id, step.leave))
         for ticket, outcome in zip(running.tickets, report.outcomes, strict=True):
             pending: Pending | None = ticket.payload
-            if pending is None or not pending.attempts:
+            if pending is None or not (pending.attempts or pending.is_claimed):
                 continue
             result = self._result(running, ticket, outcome, report)
-            if outcome.code or id(ticket) in leaving:  # an item's own error is final, whoever else goes on
+            is_over = not step.go and not pending.attempts  # for whoever comes for it by its key
+            if outcome.code or is_over or id(ticket) in leaving:  # an item's own error is final, whoever else goes on
                 self._answers.give(pending, result)
             elif pending.best is None or pending.best.members < report.members:
                 pending.best = result

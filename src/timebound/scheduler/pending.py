@@ -7,7 +7,7 @@ from math import inf
 import msgspec
 
 from timebound.scheduler.ticket import Ticket
-from timebound.types import Deliver, ModelInfo, Request, Result
+from timebound.types import Deliver, ModelInfo, Quality, Request, Result
 
 
 class Attempt(msgspec.Struct, eq=False):
@@ -32,6 +32,13 @@ class Pending(msgspec.Struct, eq=False):
     body: bytes
     key: tuple[str, str] | None
     attempts: list[Attempt]
+    fingerprint: bytes = b""
+    is_claimed: bool = False
+    """Whether this gateway computes it on behalf of the key; then the store must be told what came of it."""
+    is_elsewhere: bool = False
+    """Whether another gateway computes it."""
+    kept: Quality | None = None
+    """What the store has been given of it."""
     is_offered: bool = False
     """Whether the scheduler has seen it; before, its size is asked for."""
     best: Result | None = None

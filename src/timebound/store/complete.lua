@@ -1,0 +1,24 @@
+-- A request is finished: keep its result and tell who waits.
+--
+--   KEYS as in claim.lua; ARGV: value, milliseconds to keep it
+--   Message to each inbox: length of the claim's key in eight digits, that key, the value.
+--
+-- The first answer stays, unless it was partial and this one is full (byte 2 of the layout).
+-- -> 1, or the error if it could not be kept (memory full): then those who wait get it all the same.
+local kept = 1
+local known = redis.call('GETRANGE', KEYS[1], 0, 1)
+if known == '' or (string.sub(known, 2, 2) == 'p' and string.sub(ARGV[1], 2, 2) == 'f') then
+    kept = redis.pcall('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+end
+local waiting = redis.call('HGET', KEYS[2], 'w')
+redis.call('DEL', KEYS[2])
+if waiting then
+    local message = string.format('%08d', #KEYS[2]) .. KEYS[2] .. ARGV[1]
+    for inbox in string.gmatch(waiting, '%S+') do
+        redis.call('PUBLISH', inbox, message)
+    end
+end
+if type(kept) == 'table' and kept.err then
+    return kept
+end
+return 1

@@ -1,0 +1,387 @@
+"""Results and claims in a Redis that several gateways share; scripts beside this file make each step atomic.
+
+A gateway has one **lease**, a key that expires unless it is renewed, and every claim names the lease of its owner. So
+a gateway that dies frees all its claims at once, and renewing costs one command however many requests are in
+work. Whoever joins a claim leaves the address of its inbox, a channel; the owner's `complete` sends the result there.
+
+After a lost connection a gateway is a new owner with a new lease: commands of the old connection that Redis still
+finds in its buffers later can claim nothing. What is in work is claimed anew, and results that could not be written
+meanwhile are written then. The gateway keeps what it has seen in its own memory too, so while Redis is gone the same
+key is still computed only once per process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections import deque
+from collections.abc import AsyncIterator
+from functools import partial
+from hashlib import sha1
+from pathlib import Path
+from typing import Any
+
+import hiredis
+import msgspec
+
+from timebound.clock import Clock
+from timebound.errors import SetupError
+from timebound.events import Events, Kept, NotKept, TakenOver
+from timebound.store.address import read_address
+from timebound.store.base import CONFLICT, JOINED, OWNER, UNAVAILABLE, Claim, Entry, Key, Kind, Settle, Stored
+from timebound.store.link import Done, Down, Link
+from timebound.store.memory import Memory
+from timebound.store.value import UnknownLayout, decode, encode
+from timebound.types import Source
+
+log = logging.getLogger("timebound.store")
+
+_CLAIM, _COMPLETE, _ABANDON = (
+    (Path(__file__).parent / name).read_bytes() for name in ("claim.lua", "complete.lua", "abandon.lua")
+)
+_CLAIM_SHA, _COMPLETE_SHA, _ABANDON_SHA = (sha1(script).hexdigest() for script in (_CLAIM, _COMPLETE, _ABANDON))
+
+_CLAIM_KEPT_MS = 4_000_000
+"""Longer than the longest deadline. A claim ends with its owner's lease; this only clears it away."""
+_NEAR_S = 60.0
+"""How long a result that another gateway computed is kept near."""
+MAX_VALUE_BYTES = 1_000_000
+"""Larger results are not kept: one of them would hold up everybody's claims."""
+_MAX_UNWRITTEN = 10_000
+_MAX_UNWRITTEN_BYTES = 16_000_000
+"""Results that wait to be written; more are dropped, oldest first, and counted."""
+
+
+class _Waiter(msgspec.Struct, eq=False):
+    fingerprint: bytes
+    settle: Settle
+
+
+class _Unwritten(msgspec.Struct):
+    key: Key
+    value: bytes
+    keep_s: float
+    since: float
+
+
+class Redis:
+    """A shared store. `lease_s` is how long a dead gateway's claims hold others up."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        near: Memory,
+        clock: Clock,
+        events: Events,
+        loop: asyncio.AbstractEventLoop,
+        namespace: str = "timebound",
+        lease_s: float = 2.0,
+        patience_s: float = 0.1,
+    ) -> None:
+        self._address = read_address(url)
+        self._near = near
+        self._clock = clock
+        self._events = events
+        self._loop = loop
+        self._space = namespace
+        self._lease_s = lease_s
+        self._gateway = os.urandom(8).hex()
+        self._inbox = f"{namespace}:i:{self._gateway}"
+        self._epoch = 0
+        self._working: dict[Key, bytes] = {}  # what this gateway computes, by fingerprint
+        self._waiting: dict[Key, list[_Waiter]] = {}  # what others compute for us
+        self._unwritten: deque[_Unwritten] = deque()
+        self._unwritten_bytes = 0
+        self._in_flight_bytes = 0
+        self._refusal: str | None = None  # what Redis said when it last refused to write, until it writes again
+        self._renewal: asyncio.TimerHandle | None = None
+        self._link = Link(
+            self._address,
+            loop,
+            patience_s=patience_s,
+            greeting=self._greeting,
+            on_up=self._up,
+            on_down=self._down,
+            on_push=self._heard,
+        )
+
+    # ------------------------------------------------------------------ coming and going
+
+    async def start(self) -> None:
+        await self._link.start()
+        reason = self._link.reason or ""
+        if "AUTH" in reason or "PASS" in reason or "older than" in reason:
+            await self._link.stop()
+            raise SetupError(f"the store at {self._address.shown} refuses: {reason}")
+
+    async def stop(self) -> None:
+        if self._renewal is not None:
+            self._renewal.cancel()
+        for key in list(self._working):
+            self.abandon(key)
+        self._link.send(None, "DEL", self._lease)
+        await self._link.stop()
+        for late in self._unwritten:
+            self._events.emit(NotKept(late.key[0], "stopped"))
+
+    @property
+    def trouble(self) -> str | None:
+        reason = self._link.reason or self._refusal
+        return f"redis: {reason}" if reason is not None else None
+
+    @property
+    def memory_bytes(self) -> int:
+        return self._near.memory_bytes
+
+    def _refused(self, reply: Exception) -> None:
+        if not isinstance(reply, Down):
+            self._refusal = str(reply)
+
+    @property
+    def _owner(self) -> str:
+        return f"{self._gateway}.{self._epoch}"
+
+    @property
+    def _lease(self) -> str:
+        return f"{self._space}:o:{self._owner}"
+
+    def _greeting(self) -> list[tuple[Any, ...]]:
+        self._epoch += 1
+        return [
+            *(("SCRIPT", "LOAD", script) for script in (_CLAIM, _COMPLETE, _ABANDON)),
+            ("SUBSCRIBE", self._inbox, f"{self._space}:all"),
+        ]
+
+    def _take_lease(self) -> None:
+        self._link.send(None, "SET", self._lease, "1", "PX", str(int(self._lease_s * 1e3)))
+
+    def _renew(self) -> None:
+        # Unlike SET, this is allowed when Redis has no memory left.
+        self._link.send(self._renewed, "PEXPIRE", self._lease, str(int(self._lease_s * 1e3)))
+        self._renewal = self._loop.call_later(self._lease_s / 4, self._renew)
+
+    def _renewed(self, reply: Any) -> None:
+        if reply == 0:  # it has expired, or somebody flushed Redis
+            self._take_lease()
+
+    def _up(self) -> None:
+        self._take_lease()
+        self._renewal = self._loop.call_later(self._lease_s / 4, self._renew)
+        for key, fingerprint in list(self._working.items()):
+            # Others shall join what is in work here. If one of them was faster, both compute it; that is all.
+            self._send_claim(key, fingerprint, None)
+        unwritten, self._unwritten, self._unwritten_bytes = self._unwritten, deque(), 0
+        for late in unwritten:
+            self._write(late)
+
+    def _down(self, reason: str) -> None:
+        if self._renewal is not None:
+            self._renewal.cancel()
+        waiting, self._waiting = self._waiting, {}
+        for key, waiters in waiting.items():
+            for waiter in waiters:
+                self._working.setdefault(key, waiter.fingerprint)
+                waiter.settle(UNAVAILABLE)
+
+    # ------------------------------------------------------------------ claims
+
+    def claim(self, key: Key, fingerprint: bytes, settle: Settle) -> None:
+        known = self._near.look(key, fingerprint)
+        if known is not None:
+            settle(known)
+        elif not self._link.is_up:
+            self._working[key] = fingerprint
+            settle(UNAVAILABLE)
+        else:
+            self._send_claim(key, fingerprint, partial(self._claimed, key, fingerprint, settle))
+
+    def _send_claim(self, key: Key, fingerprint: bytes, done: Done | None) -> None:
+        lease = f"{self._space}:o:"
+        arguments = (self._owner, fingerprint, self._inbox, lease, str(_CLAIM_KEPT_MS))
+        self._link.send(done, "EVALSHA", _CLAIM_SHA, "2", self._result_key(key), self._claim_key(key), *arguments)
+
+    def _claimed(self, key: Key, fingerprint: bytes, settle: Settle, reply: Any) -> None:
+        if isinstance(reply, Exception):
+            self._refused(reply)
+            self._working[key] = fingerprint
+            settle(UNAVAILABLE)
+            return
+        kind, fact = reply[0], reply[-1]
+        if kind == b"o":
+            self._working[key] = fingerprint
+            self._refusal = None
+            if fact:
+                self._events.emit(TakenOver(key[0]))
+            settle(OWNER)
+        elif kind == b"j":
+            self._join(key, _Waiter(fingerprint, settle), fact / 1e3)
+            settle(JOINED)
+        else:
+            settle(CONFLICT if kind == b"c" else self._found(key, fingerprint, fact))
+
+    def _found(self, key: Key, fingerprint: bytes, value: bytes, *, source: Source = Source.STORED) -> Claim:
+        try:
+            stored = decode(value)
+        except UnknownLayout:
+            self._working[key] = fingerprint
+            return UNAVAILABLE
+        self._near.keep(key, stored, _NEAR_S)
+        if stored.fingerprint != fingerprint:
+            return CONFLICT
+        if source is not Source.STORED:
+            stored = msgspec.structs.replace(stored, result=msgspec.structs.replace(stored.result, source=source))
+        return Claim(Kind.RESULT, stored)
+
+    def _join(self, key: Key, waiter: _Waiter, lease_left_s: float) -> None:
+        self._waiting.setdefault(key, []).append(waiter)
+        self._ask_when_over(key, waiter, lease_left_s)
+
+    def _ask_when_over(self, key: Key, waiter: _Waiter, lease_left_s: float) -> None:
+        # An owner that dies tells nobody: ask again when its lease would be over.
+        self._loop.call_later(lease_left_s + 0.005, self._ask_again, key, waiter)
+
+    def _ask_again(self, key: Key, waiter: _Waiter) -> None:
+        if waiter in self._waiting.get(key, ()):
+            self._send_claim(key, waiter.fingerprint, partial(self._asked_again, key, waiter))
+
+    def _asked_again(self, key: Key, waiter: _Waiter, reply: Any) -> None:
+        is_ours = not isinstance(reply, Exception) and reply[0] == b"o"
+        if waiter not in self._waiting.get(key, ()):
+            if is_ours and key not in self._working:
+                self._free(key)  # the result came while we asked
+        elif not isinstance(reply, Exception) and reply[0] == b"j":
+            self._ask_when_over(key, waiter, reply[1] / 1e3)
+        else:
+            self._leave(key, waiter)
+            self._claimed(key, waiter.fingerprint, waiter.settle, reply)
+
+    def _leave(self, key: Key, waiter: _Waiter) -> None:
+        self._waiting[key].remove(waiter)
+        if not self._waiting[key]:
+            del self._waiting[key]
+
+    # ------------------------------------------------------------------ results
+
+    def complete(self, key: Key, stored: Stored, keep_s: float) -> None:
+        self._near.keep(key, stored, keep_s)
+        self._working.pop(key, None)
+        value = encode(stored)
+        if len(value) > MAX_VALUE_BYTES:
+            self._events.emit(NotKept(key[0], "too_large"))
+            self._free(key)
+        else:
+            self._write(_Unwritten(key, value, keep_s, self._clock.now()))
+
+    def _write(self, late: _Unwritten) -> None:
+        if not self._link.is_up:
+            self._put_off(late)
+        elif self._in_flight_bytes > _MAX_UNWRITTEN_BYTES or self._link.unanswered > _MAX_UNWRITTEN:
+            self._events.emit(NotKept(late.key[0], "busy"))
+            self._free(late.key)
+        else:
+            self._in_flight_bytes += len(late.value)
+            keys = (self._result_key(late.key), self._claim_key(late.key))
+            keep_ms = str(max(1, int(late.keep_s * 1e3)))
+            self._link.send(partial(self._written, late), "EVALSHA", _COMPLETE_SHA, "2", *keys, late.value, keep_ms)
+
+    def _written(self, late: _Unwritten, reply: Any) -> None:
+        self._in_flight_bytes -= len(late.value)
+        if isinstance(reply, Down):
+            self._put_off(late)
+        elif isinstance(reply, Exception):
+            self._refused(reply)
+            self._events.emit(NotKept(late.key[0], "full" if str(reply).startswith("OOM") else "refused"))
+        else:
+            self._refusal = None
+            self._events.emit(Kept(late.key[0], self._clock.now() - late.since))
+
+    def _put_off(self, late: _Unwritten) -> None:
+        self._unwritten.append(late)
+        self._unwritten_bytes += len(late.value)
+        while self._unwritten_bytes > _MAX_UNWRITTEN_BYTES or len(self._unwritten) > _MAX_UNWRITTEN:
+            lost = self._unwritten.popleft()
+            self._unwritten_bytes -= len(lost.value)
+            self._events.emit(NotKept(lost.key[0], "down"))
+
+    def abandon(self, key: Key) -> None:
+        self._working.pop(key, None)
+        self._free(key)
+
+    def _free(self, key: Key) -> None:
+        self._link.send(None, "EVALSHA", _ABANDON_SHA, "1", self._claim_key(key), self._owner)
+
+    def _heard(self, message: list[Any]) -> None:
+        """A message came: a result or an abandoned claim for our inbox, or word that results were cleared."""
+        if message[0] != b"message":
+            return
+        channel, text = message[1], message[2]
+        if channel != self._inbox.encode():
+            model, _, key = text.decode().partition(":")
+            self._near.forget(model or None, key or None)
+            return
+        end = 8 + int(text[:8])
+        model, _, name = text[8:end].decode().removeprefix(f"{self._space}:c:").partition(":")
+        key, value = (model, name), text[end:]
+        for waiter in list(self._waiting.get(key, ())):
+            if value:
+                self._leave(key, waiter)
+                waiter.settle(self._found(key, waiter.fingerprint, value, source=Source.JOINED))
+            else:
+                self._ask_again(key, waiter)
+
+    # ------------------------------------------------------------------ for people
+
+    async def read(self, key: Key) -> Stored | Kind | None:
+        known = await self._near.read(key)
+        if isinstance(known, Stored):
+            return known
+        try:
+            value = await self._link.ask("GET", self._result_key(key))
+            if value is not None:
+                return decode(value)
+            is_running = await self._link.ask("EXISTS", self._claim_key(key))
+        except (Down, hiredis.ReplyError, UnknownLayout):
+            is_running = False
+        return Kind.OWNER if is_running or key in self._working else None
+
+    async def entries(self, model: str | None) -> AsyncIterator[Entry]:
+        start = f"{self._space}:r:"
+        async for keys in self._scan(f"{start}{model}:*" if model is not None else f"{start}*"):
+            for key in keys:
+                value, left_ms = await asyncio.gather(self._link.ask("GET", key), self._link.ask("PTTL", key))
+                name, _, request = key.decode().removeprefix(start).partition(":")
+                try:
+                    stored = decode(value or b"")
+                except UnknownLayout:
+                    continue  # it expired meanwhile, or is of a later version
+                size = len(stored.result.outcome.body)
+                yield Entry(name, request, stored.result.quality, size, stored.at, max(0.0, left_ms / 1e3))
+
+    async def clear(self, model: str | None, key: str | None = None) -> int:
+        self._near.forget(model, key)
+        if model is not None and key is not None:
+            count = int(await self._link.ask("UNLINK", self._result_key((model, key))))
+        else:
+            start = f"{self._space}:r:"
+            count = 0
+            async for keys in self._scan(f"{start}{model}:*" if model is not None else f"{start}*"):
+                count += int(await self._link.ask("UNLINK", *keys))
+        await self._link.ask("PUBLISH", f"{self._space}:all", f"{model or ''}:{key or ''}")
+        return count
+
+    async def _scan(self, pattern: str) -> AsyncIterator[list[bytes]]:
+        cursor = b"0"
+        while True:
+            cursor, keys = await self._link.ask("SCAN", cursor, "MATCH", pattern, "COUNT", "500")
+            if keys:
+                yield keys
+            if cursor == b"0":
+                return
+
+    def _result_key(self, key: Key) -> str:
+        return f"{self._space}:r:{key[0]}:{key[1]}"
+
+    def _claim_key(self, key: Key) -> str:
+        return f"{self._space}:c:{key[0]}:{key[1]}"
