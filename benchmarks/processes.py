@@ -65,6 +65,12 @@ class Server:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
+    @property
+    def pid(self) -> int:
+        """The process that was started."""
+        assert self._process is not None
+        return self._process.pid
+
     def pss_mib(self) -> float:
         """Memory of the whole tree; pages shared between processes count once."""
         return sum(_pss_kib(pid) for pid in self._tree()) / 1024
