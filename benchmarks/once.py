@@ -37,7 +37,7 @@ COPIES = 3
 KEYS_AT_ONCE = 20
 OWNED = 100
 LEASE_S = 2.0
-DEATH_BATCH_S = 0.4
+DEATH_BATCH_S = 0.1
 OVERLOAD = 1.2
 FAULT_LOAD = 0.5
 UNHURRIED = "Timebound-Timeout-Ms: 30000\r\n"
@@ -127,6 +127,8 @@ class Run:
 
     async def _kill_owner(self, ports: Sequence[int]) -> list[Answer]:
         traffic = [OnceTraffic(port, UNHURRIED) for port in ports]
+        for each in traffic:  # both learn what large batches cost
+            await asyncio.gather(*(ask(each.port, each.next()) for _ in range(2 * OWNED)))
         first = [asyncio.create_task(ask(ports[0], _numbered(traffic[0], "owned", n))) for n in range(OWNED)]
         await asyncio.sleep(DEATH_BATCH_S / 2)  # they are claimed, and the first batches run
         os.kill(self._servers[0].pid, signal.SIGKILL)
