@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from timebound.errors import Refusal
+from timebound.errors import Refusal, RequestError
 from timebound.types import Deliver, ModelInfo, Request
 
 
@@ -14,6 +14,7 @@ class Gate:
     def __init__(self, submit: Callable[[Request, Deliver], Callable[[], None]]) -> None:
         self._submit = submit
         self._models: dict[str, ModelInfo] = {}
+        self._gone: set[str] = set()
         self._is_draining = False
 
     @property
@@ -24,6 +25,12 @@ class Gate:
     def open_for(self, info: ModelInfo) -> None:
         """Let requests for this model in."""
         self._models[info.name] = info
+        self._gone.discard(info.name)
+
+    def close_for(self, name: str) -> None:
+        """This model is no longer served."""
+        self._models.pop(name, None)
+        self._gone.add(name)
 
     def drain(self) -> None:
         """Let nobody in any more."""
@@ -43,4 +50,6 @@ class Gate:
         """
         if self._is_draining:
             raise Refusal("the server is shutting down", code="draining", retry_after_s=1)
+        if request.model in self._gone:
+            raise RequestError(f"the model {request.model!r} is no longer served", code="unknown_model")
         return self._submit(request, deliver)

@@ -20,10 +20,12 @@ from timebound import __version__
 from timebound.admission import Gate
 from timebound.clock import MonotonicClock, wall
 from timebound.config import Config
+from timebound.errors import SetupError
 from timebound.events import Events
 from timebound.http.admin import Admin
 from timebound.http.app import App
 from timebound.http.connection import Limits
+from timebound.http.control import Control
 from timebound.http.hot import HotPath
 from timebound.http.listener import Listener, bind
 from timebound.http.results import Results
@@ -38,7 +40,8 @@ from timebound.store.choice import open_store
 from timebound.target import check_target
 from timebound.types import Deliver, ModelInfo, Request
 from timebound.workers import wire
-from timebound.workers.supervisor import Supervisor, WorkerPlan
+from timebound.workers.crew import WorkerPlan
+from timebound.workers.supervisor import Supervisor
 from timebound.workers.understudy import Understudy
 
 log = logging.getLogger("timebound.server")
@@ -91,13 +94,15 @@ class Server:
         log_life(self.events)
         self._access = AccessLog(self.events) if config.access_log else None
         hot = HotPath(self._gate, clock=self._clock, events=self.events, cap_s=config.max_deadline)
+        admin = Admin(config.admin_token)
         self._app = App(
             hot,
             status=self.status,
             why_not_ready=self._why_not_ready,
             metrics=self._metrics.render,
             version=__version__,
-            results=Results(self._store, self._dispatcher.is_running, Admin(config.admin_token)),
+            results=Results(self._store, self._dispatcher.is_running, admin),
+            control=Control(self.reload, admin),
             trouble=lambda: self._store.trouble,
         )
         self._listener = Listener(self._app, hot=hot, limits=_limits(config), keep_alive_s=config.keep_alive)
@@ -140,6 +145,29 @@ class Server:
             self._profile.write({**self._profiles, **self._dispatcher.profile()})
         if self._access is not None:
             self._access.stop()
+
+    async def reload(self) -> list[str]:
+        """Load the target again and switch to it; the models that are served now. Raises `SetupError`."""
+        began = self._clock.now()
+        models = await self._supervisor.reload()
+        names = [info.name for info in models]
+        for name in set(self._gate.models) - set(names):
+            self._dispatcher.remove_model(name)
+            self._gate.close_for(name)
+            self._app.stop_serving(name)
+        log.info("reloaded", extra={"models": ", ".join(names), "in_s": round(self._clock.now() - began, 2)})
+        return names
+
+    def reload_soon(self) -> None:
+        """The same for a signal, which waits for nothing; a failure is logged."""
+
+        async def reload() -> None:
+            try:
+                await self.reload()
+            except SetupError as error:
+                log.error("%s", error)
+
+        self._errand = asyncio.create_task(reload())
 
     def kill(self) -> None:
         """Leave without a word: end the workers; the caller exits the process."""
@@ -259,6 +287,7 @@ async def serve(target: Path, config: Config) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, on_signal)
+    loop.add_signal_handler(signal.SIGHUP, server.reload_soon)
     starting = asyncio.create_task(server.start())
     stop_asked = asyncio.create_task(stopping.wait())
     await asyncio.wait({starting, stop_asked}, return_when=asyncio.FIRST_COMPLETED)

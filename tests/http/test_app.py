@@ -15,9 +15,11 @@ from prometheus_client.parser import text_string_to_metric_families
 import timebound as tb
 from timebound.admission import Gate
 from timebound.clock import ManualClock
+from timebound.errors import SetupError
 from timebound.events import Events
 from timebound.http.admin import Admin
 from timebound.http.app import App
+from timebound.http.control import Control
 from timebound.http.hot import HotPath
 from timebound.http.results import Results
 from timebound.observe.metrics import Metrics
@@ -85,6 +87,7 @@ class Gateway:
             metrics=metrics or Metrics(events, {"workers_up": ("Workers.", lambda: 1.0)}).render,
             version="0.1.0",
             results=Results(self.store, self._dispatcher.is_running, Admin(None)),
+            control=Control(self._reload, Admin(None)),
             trouble=lambda: None,
         )
         for runner in self._runners.values():
@@ -93,6 +96,9 @@ class Gateway:
             self.gate.open_for(info)
             self.app.serve(info)
         self._dispatcher.slot_up("slot")
+
+    async def _reload(self) -> list[str]:
+        raise SetupError("nothing can be loaded here")
 
     def _submit(self, request: Request, deliver: Deliver) -> Callable[[], None]:
         attempt = self._dispatcher.submit(request, deliver)

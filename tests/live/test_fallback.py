@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 
 import pytest
 from tests.live.gate import Gate
@@ -46,11 +47,15 @@ def test_fallbacks_go_on_while_the_worker_is_dead(careful: Serving, gate: Gate) 
     (worker,) = [w for w in careful.workers() if not w["is_understudy"]]
     os.kill(worker["pid"], signal.SIGSTOP)
     try:
-        answer = careful.http.post("/careful", json={"id": "b"})
+        answer = careful.http.post("/careful", json={"id": "while it is dead"})
         assert answer.json().get("by") == "fallback", answer.text
     finally:
         os.kill(worker["pid"], signal.SIGCONT)
-    eventually(lambda: careful.http.post("/careful", json={"id": "c"}).json()["by"] == "model", "the model again")
+    numbers = count()
+    eventually(
+        lambda: careful.http.post("/careful", json={"id": f"after {next(numbers)}"}).json()["by"] == "model",
+        "the model again",
+    )
 
 
 def test_a_dead_understudy_is_replaced(careful: Serving, gate: Gate) -> None:

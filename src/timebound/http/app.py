@@ -18,6 +18,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
 from timebound.errors import Refusal, RequestError
+from timebound.http.control import Control
 from timebound.http.hot import HotPath, problem
 from timebound.http.hot import Route as HotRoute
 from timebound.http.openapi import openapi
@@ -52,6 +53,7 @@ class App:
         metrics: Callable[[], tuple[bytes, str]],
         version: str,
         results: Results,
+        control: Control,
         trouble: Callable[[], str | None],
     ) -> None:
         self._hot = hot
@@ -62,15 +64,24 @@ class App:
         self._metrics = metrics
         self._version = version
         self._results = results
+        self._control = control
         self._trouble = trouble
         self._cold = self._cold_app()
 
     def serve(self, info: ModelInfo) -> None:
         """Answer for this model at its routes from now on."""
+        if info.name in self._models:
+            self.stop_serving(info.name)  # its path may be another one now
         route = HotRoute(info)
         self._models[info.name] = info
         for path in info.paths:
             self.hot_routes[path.encode()] = route
+
+    def stop_serving(self, name: str) -> None:
+        """Answer no more for this model."""
+        info = self._models.pop(name)
+        for path in info.paths:
+            del self.hot_routes[path.encode()]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         route = self.hot_routes.get(scope["path"].encode())
@@ -99,6 +110,7 @@ class App:
             Route("/metrics", self._metrics_page),
             Route("/v1/models", self._models_page),
             *self._results.routes(),
+            *self._control.routes(),
             Route("/predictions/{model}", self._no_model, methods=["GET", "POST"]),
             Route("/openapi.json", self._openapi),
             Route("/docs", _page("docs.html")),

@@ -23,6 +23,7 @@ STATUSES: dict[str, tuple[int, str]] = {
     "no_result": (404, "No result"),
     "method_not_allowed": (405, "Method not allowed"),
     "slow_client": (408, "Request took too long to arrive"),
+    "reload_failed": (409, "Reload failed"),
     "body_too_large": (413, "Body too large"),
     "unsupported_media_type": (415, "Unsupported media type"),
     "bad_input": (422, "Bad input"),

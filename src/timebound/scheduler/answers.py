@@ -163,6 +163,8 @@ class Answers:
             self.give(pending, self._refusal(pending.ticket, reason, retry_after_s))
 
     def _refusal(self, ticket: Ticket, reason: str, retry_after_s: float | None = None) -> RequestError:
+        if reason == "removed":
+            return RequestError("the model is no longer served", code="unknown_model")
         if reason == "lost":
             return WorkerDied("the worker died while computing this request")
         if reason not in _REFUSALS:

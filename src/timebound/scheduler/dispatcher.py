@@ -11,7 +11,7 @@ deadline, that gives the best there is. So nobody is answered late, whatever the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from functools import partial
 from itertools import count
 from typing import Any, Protocol
@@ -92,6 +92,7 @@ class Dispatcher:
         self._seq = count()
         self._free: dict[Slot, None] = {}  # a dict keeps the order in which slots became free
         self._running: dict[Slot, _Running] = {}
+        self._retiring: dict[Slot, Callable[[], None]] = {}
         self._poll_is_due = False
 
     # ------------------------------------------------------------------ what others may know
@@ -133,6 +134,12 @@ class Dispatcher:
         self._scheduler.add_model(spec, profile)
         if is_new and profile is None and info.warm_up_s > 0:
             self._scheduler.guess(info.name, info.warm_up_s)
+
+    def remove_model(self, name: str) -> None:
+        """It is no longer served: what waits for it gets the best there is without it."""
+        del self._models[name]
+        for ticket in self._scheduler.remove_model(name):
+            self._answers.give_up(ticket.payload, "removed")
 
     def profile(self) -> dict[str, Any]:
         """What was learned about each model's speed, to be handed to `add_model` after a restart."""
@@ -218,11 +225,29 @@ class Dispatcher:
         self._count_slots()
         self._poll()
 
+    def retire(self, slots: Iterable[Slot], done: Callable[[], None]) -> None:
+        """Give these slots no more batches; `done` is called when they run none. Lost ones are not waited for."""
+        busy = {slot for slot in slots if slot in self._running}
+
+        def idle(slot: Slot) -> None:
+            busy.discard(slot)
+            if not busy:
+                done()
+
+        for slot in slots:
+            self._free.pop(slot, None)
+        for slot in busy:
+            self._retiring[slot] = partial(idle, slot)
+        self._count_slots()
+        if not busy:
+            done()
+
     def slots_down(self, slots: Iterable[Slot]) -> None:
         """A worker's slots are gone, all at once; what ran there is dispatched once more, or fails."""
         lost = []
         for slot in slots:
             self._free.pop(slot, None)
+            self._retiring.pop(slot, None)
             if slot in self._running:
                 lost.append(self._running.pop(slot))
         self._count_slots()
@@ -249,8 +274,7 @@ class Dispatcher:
         if not step.go:
             # Next batch first: the slot computes while answers are written.
             del self._running[slot]
-            self._free[slot] = None
-            self._poll()
+            self._slot_free(slot)
         self._deliver(running, report, step)
         self._settle_aside()
         if not step.go:
@@ -288,8 +312,16 @@ class Dispatcher:
             timing=report.timing,
         )
 
+    def _slot_free(self, slot: Slot) -> None:
+        retired = self._retiring.pop(slot, None)
+        if retired is not None:
+            retired()
+            return
+        self._free[slot] = None
+        self._poll()
+
     def _count_slots(self) -> None:
-        self._scheduler.set_slots(len(self._free) + len(self._running))
+        self._scheduler.set_slots(len(self._free) + len(self._running) - len(self._retiring))
 
     def _poll_soon(self) -> None:
         if self._free and not self._poll_is_due:

@@ -1,13 +1,10 @@
-"""Starts worker processes, watches them, replaces those that die, stops them."""
+"""Starts worker processes, watches them, replaces those that die or are to be reloaded, stops them."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from pathlib import Path
-
-import msgspec
 
 from timebound.clock import Clock
 from timebound.errors import SetupError
@@ -15,7 +12,8 @@ from timebound.events import Events, WorkerDown, WorkerUp
 from timebound.types import ModelInfo
 from timebound.workers import wire
 from timebound.workers.child import Child
-from timebound.workers.pool import Dispatch, Slot
+from timebound.workers.crew import Generation, Worker, WorkerPlan
+from timebound.workers.pool import Dispatch
 from timebound.workers.understudy import Understudy
 
 log = logging.getLogger("timebound.workers")
@@ -25,39 +23,6 @@ _FIRST_BACKOFF_S = 0.1
 _LAST_BACKOFF_S = 10.0
 _STEADY_S = 30.0
 """A worker that lived this long ends a row of quick deaths."""
-
-
-class WorkerPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What workers to run; None leaves a number to the machine and the backend."""
-
-    target: Path
-    cores: int
-    workers: int | None = None
-    slots: int | None = None
-    threads: int | None = None
-    log_level: str = "info"
-    log_json: bool = False
-
-
-class _Worker:
-    """A child that serves batches, or the understudy's errands."""
-
-    def __init__(self, child: Child, *, is_understudy: bool) -> None:
-        self.child = child
-        self.is_understudy = is_understudy
-        self.slots: list[Slot] = []
-        self.is_up = False
-
-    def open_slots(self, count: int, dispatch: Dispatch) -> None:
-        """Make its slots; when one of them is lost the worker is, and all go down together."""
-
-        def on_lost() -> None:
-            if self.is_up:
-                self.is_up = False
-                self.child.kill()  # if it lives, it is out of step; the next one is not
-                dispatch.slots_down(self.slots)
-
-        self.slots = [Slot(self.child.number, number, count, dispatch, on_lost) for number in range(count)]
 
 
 class Supervisor:
@@ -76,17 +41,17 @@ class Supervisor:
         events: Events,
         clock: Clock,
     ) -> None:
-        self._plan = plan
+        self._generation = Generation(1, plan)
         self._dispatch = dispatch
         self._understudy = understudy
         self._on_models = on_models
         self._events = events
         self._clock = clock
-        self._workers: dict[int, _Worker] = {}
+        self._workers: dict[int, Worker] = {}
         self._next_number = 1
         self._quick_deaths = {True: 0, False: 0}  # of the understudy, and of the others
         self._is_started = False
-        self._doors = asyncio.Event()
+        self._is_reloading = False
         self._is_stopping = False
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -102,26 +67,74 @@ class Supervisor:
 
     async def start(self) -> None:
         """Return when the first worker is up, and the understudy if one is needed; raise `SetupError` if not."""
-        ready = await self._start_first(is_understudy=False)
-        if any(info.has_fallback or info.has_size for info in ready.models):
-            await self._start_first(is_understudy=True)
+        generation = self._generation
+        slots = await self._load_first(generation)
         self._is_started = True
-        self._doors.set()
-        wanted = self._plan.workers or 1
-        # A backend that runs in threads serves all cores from one copy of the weights; others need processes.
-        if self._plan.workers is None and ready.slots < self._plan.cores and self._plan.slots is None:
-            wanted = self._plan.cores
-        for _ in range(wanted - 1):
-            self._keep(self._replace(0.0, is_understudy=False))
+        self._open_doors(generation)
+        for _ in range(generation.plan.wanted(slots) - 1):
+            self._keep(self._replace(0.0, generation, is_understudy=False))
 
-    async def _start_first(self, *, is_understudy: bool) -> wire.Ready:
-        child = (await self._spawn(is_understudy=is_understudy)).child
+    async def reload(self, plan: WorkerPlan | None = None) -> list[ModelInfo]:
+        """Load the target again in new workers, and let the old ones go when those are up; what was loaded.
+
+        Raises `SetupError` if it cannot be loaded or answers no warm-up run; then the old workers have never stopped.
+        """
+        if self._is_reloading:
+            raise SetupError("a reload is under way already; wait for it")
+        self._is_reloading = True
+        old = self._generation
+        new = Generation(old.number + 1, plan or old.plan)
+        try:
+            slots = await self._load_first(new)
+            # As many as there were, before any of those goes: a reload under load must not cost capacity.
+            others = [await self._spawn(new, is_understudy=False) for _ in range(new.plan.wanted(slots) - 1)]
+            await asyncio.gather(*(worker.child.ready for worker in others))
+        except (SetupError, OSError) as error:
+            await self._dismiss(new)
+            raise SetupError(f"the reload failed, nothing has changed: {error}") from error
+        except BaseException:
+            await self._dismiss(new)
+            raise
+        finally:
+            self._is_reloading = False
+        self._generation = new
+        self._open_doors(new)
+        await asyncio.gather(*(worker.opened.wait() for worker in self._of(new) if not worker.is_understudy))
+        old.is_leaving = True
+        for worker in self._of(old):
+            worker.retire(self._dispatch)
+        return new.models
+
+    def _of(self, generation: Generation) -> list[Worker]:
+        return [worker for worker in self._workers.values() if worker.generation is generation]
+
+    def _open_doors(self, generation: Generation) -> None:
+        self._on_models(generation.models)
+        generation.doors.set()
+
+    async def _load_first(self, generation: Generation) -> int:
+        """Load one worker, and the understudy if one is needed; how many slots such a worker has."""
+        ready = await self._start_first(generation, is_understudy=False)
+        generation.models = ready.models
+        if any(info.has_fallback or info.has_size for info in ready.models):
+            await self._start_first(generation, is_understudy=True)
+        return ready.slots
+
+    async def _start_first(self, generation: Generation, *, is_understudy: bool) -> wire.Ready:
+        child = (await self._spawn(generation, is_understudy=is_understudy)).child
         try:
             return await child.ready
         except SetupError:
-            self.kill()
-            await child.reap()
+            await self._dismiss(generation)
             raise
+
+    async def _dismiss(self, generation: Generation) -> None:
+        """End workers that never took a batch."""
+        generation.is_leaving = True
+        children = [worker.child for worker in self._of(generation)]
+        for child in children:
+            child.kill()
+        await asyncio.gather(*(child.reap() for child in children))
 
     async def stop(self) -> None:
         """Ask every worker to leave and wait for it; who does not leave within two seconds is killed."""
@@ -144,22 +157,13 @@ class Supervisor:
 
     def describe(self) -> list[dict[str, int | bool]]:
         """The workers as people and pages see them."""
-        return [
-            {
-                "worker": worker.child.number,
-                "pid": worker.child.pid,
-                "slots": len(worker.slots),
-                "is_up": worker.is_up,
-                "is_understudy": worker.is_understudy,
-            }
-            for worker in self._workers.values()
-        ]
+        return [worker.describe() for worker in self._workers.values()]
 
-    async def _spawn(self, *, is_understudy: bool) -> _Worker:
-        plan = self._plan
+    async def _spawn(self, generation: Generation, *, is_understudy: bool) -> Worker:
+        plan = generation.plan
         max_slots = 1 if is_understudy else plan.slots or max(1, plan.cores // (plan.workers or 1))
         threads = plan.threads or max(1, plan.cores // ((plan.workers or 1) * max_slots))
-        worker = _Worker(Child(self._next_number, max_slots), is_understudy=is_understudy)
+        worker = Worker(Child(self._next_number, max_slots), generation, is_understudy=is_understudy)
         self._next_number += 1
         self._workers[worker.child.number] = worker
         # The understudy's work is short and urgent: it runs level with the gateway.
@@ -170,40 +174,43 @@ class Supervisor:
         self._keep(self._watch(worker))
         return worker
 
-    async def _watch(self, worker: _Worker) -> None:
+    async def _watch(self, worker: Worker) -> None:
         """See one worker through its life, and replace it if it dies unasked."""
         start, child = self._clock.now(), worker.child
         try:
             ready = await child.ready
         except SetupError as error:
-            if self._is_started:
+            if self._is_started and not worker.generation.is_leaving:
                 log.error("worker %d cannot load: %s", child.number, error)
         else:
             await self._open(worker, ready)
+        worker.opened.set()
         code = await child.gone()
         del self._workers[child.number]
         for slot in worker.slots:
             slot.close()
-        if not (self._is_started or worker.is_up or worker.slots):
-            return  # the first one could not load: `start` tells why
-        self._events.emit(WorkerDown(child.number, child.pid, code, self._is_stopping))
-        if self._is_stopping:
+        if not worker.generation.doors.is_set():
+            return  # its generation never took a batch: `start` or `reload` tells why
+        was_asked = self._is_stopping or worker.is_leaving
+        self._events.emit(WorkerDown(child.number, child.pid, code, was_asked))
+        if was_asked or worker.generation.is_leaving:
             return
         lived_s = self._clock.now() - start
         role = worker.is_understudy
         self._quick_deaths[role] = 0 if lived_s > _STEADY_S else self._quick_deaths[role] + 1
-        self._keep(self._replace(backoff_s(self._quick_deaths[role]), is_understudy=role))
+        self._keep(self._replace(backoff_s(self._quick_deaths[role]), worker.generation, is_understudy=role))
 
-    async def _open(self, worker: _Worker, ready: wire.Ready) -> None:
+    async def _open(self, worker: Worker, ready: wire.Ready) -> None:
+        # No request is let in before whoever may have to stand in for the model is there.
+        await _either(worker.generation.doors.wait(), worker.child.gone())
         sockets = worker.child.take_sockets(ready.slots)
+        if not sockets:
+            return  # it died, or was dismissed, at the door
         if worker.is_understudy:
             await self._understudy.open(sockets[0])
             worker.is_up = True
             return
-        # No request is let in before whoever may have to stand in for the model is there.
-        await self._doors.wait()
         worker.is_up = True
-        self._on_models(ready.models)
         worker.open_slots(ready.slots, self._dispatch)
         for slot, sock in zip(worker.slots, sockets, strict=True):
             await slot.open(sock)
@@ -212,13 +219,13 @@ class Supervisor:
                 self._dispatch.slot_up(slot)
         self._events.emit(WorkerUp(worker.child.number, worker.child.pid, ready.slots))
 
-    async def _replace(self, delay_s: float, *, is_understudy: bool) -> None:
+    async def _replace(self, delay_s: float, generation: Generation, *, is_understudy: bool) -> None:
         if delay_s:
             log.warning("starting a new worker", extra={"in_s": round(delay_s, 2)})
             await asyncio.sleep(delay_s)
-        while not self._is_stopping:
+        while not (self._is_stopping or generation.is_leaving):
             try:
-                await self._spawn(is_understudy=is_understudy)
+                await self._spawn(generation, is_understudy=is_understudy)
                 return
             except OSError as error:
                 log.error("cannot start a worker: %s", error)
@@ -234,3 +241,11 @@ class Supervisor:
 def backoff_s(deaths: int) -> float:
     """How long to wait before starting a worker after so many quick deaths in a row."""
     return min(_LAST_BACKOFF_S, _FIRST_BACKOFF_S * 2.0 ** min(deaths - 1, 10)) if deaths > 1 else 0.0
+
+
+async def _either(*waits: Coroutine[None, None, object]) -> None:
+    """Return when one of these is over."""
+    tasks = [asyncio.ensure_future(wait) for wait in waits]
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in tasks:
+        task.cancel()

@@ -28,7 +28,7 @@ class _Ask(msgspec.Struct):
     done: Done
 
 
-class Understudy(asyncio.Protocol):
+class Understudy:
     """One process at a time; while it is away questions wait for the next one, up to a limit.
 
     Whoever asks has a guard of his own and will not wait for ever.
@@ -36,11 +36,9 @@ class Understudy(asyncio.Protocol):
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._transport: asyncio.Transport | None = None
-        self._reader = wire.FrameReader()
         self._numbers = count(1)
         self._asks: list[_Ask] = []
-        self._away: dict[int, _Ask] = {}
+        self._talk: _Talk | None = None
 
     def fallback(self, model: str, body: bytes, done: Callable[[Outcome | None], None]) -> None:
         """Ask for the model's fallback answer; `done` gets None if there is none to be had."""
@@ -51,40 +49,64 @@ class Understudy(asyncio.Protocol):
         self._ask(SIZE, model, body, lambda outcome, size: done(None if outcome.code else size))
 
     async def open(self, sock: socket.socket) -> None:
-        """Take over the gateway's end of a new understudy's socket."""
-        self._reader = wire.FrameReader()
-        await self._loop.create_unix_connection(lambda: self, sock=sock)
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
+        """Take over the gateway's end of a new understudy's socket; one that was there before answers what it has."""
+        talk = _Talk(self._lost)
+        await self._loop.create_unix_connection(lambda: talk, sock=sock)
+        self._talk = talk
         if self._asks:
             self._flush()
 
-    def connection_lost(self, error: Exception | None) -> None:
-        self._transport = None
-        lost, self._away = self._away, {}
-        for ask in lost.values():
-            ask.done(_GONE, 1.0)
-
-    def data_received(self, data: bytes) -> None:
-        for head, body in self._reader.feed(data):
-            assert isinstance(head, wire.ErrandDone)
-            ask = self._away.pop(head.number)
-            ask.done(Outcome(bytes(body), head.code, head.media), head.size)
+    def _lost(self, talk: _Talk) -> None:
+        if talk is self._talk:
+            self._talk = None
 
     def _ask(self, duty: str, model: str, body: bytes, done: Done) -> None:
-        if len(self._asks) >= _MOST_WAITING:
+        # One that is stopped, not dead, must not collect bodies without end.
+        if len(self._asks) + (self._talk.away if self._talk is not None else 0) >= _MOST_WAITING:
             done(_GONE, 1.0)
             return
-        if not self._asks and self._transport is not None:
+        if not self._asks and self._talk is not None:
             self._loop.call_soon(self._flush)  # what is asked in one turn of the loop goes in one frame
         self._asks.append(_Ask(next(self._numbers), duty, model, body, done))
 
     def _flush(self) -> None:
-        if self._transport is None:
-            return
-        asks, self._asks = self._asks, []
-        self._away.update((ask.number, ask) for ask in asks)
+        if self._talk is not None and self._asks:
+            asks, self._asks = self._asks, []
+            self._talk.send(asks)
+
+
+class _Talk(asyncio.Protocol):
+    """The questions to one process, until it is gone."""
+
+    def __init__(self, on_lost: Callable[[_Talk], None]) -> None:
+        self._on_lost = on_lost
+        self._transport: asyncio.Transport | None = None
+        self._reader = wire.FrameReader()
+        self._away: dict[int, Done] = {}
+
+    @property
+    def away(self) -> int:
+        """Questions that are not answered yet."""
+        return len(self._away)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._on_lost(self)
+        lost, self._away = self._away, {}
+        for done in lost.values():
+            done(_GONE, 1.0)
+
+    def data_received(self, data: bytes) -> None:
+        for head, body in self._reader.feed(data):
+            assert isinstance(head, wire.ErrandDone)
+            done = self._away.pop(head.number)
+            done(Outcome(bytes(body), head.code, head.media), head.size)
+
+    def send(self, asks: list[_Ask]) -> None:
+        assert self._transport is not None
+        self._away.update((ask.number, ask.done) for ask in asks)
         head = wire.Errand(
             [ask.number for ask in asks],
             [ask.duty for ask in asks],

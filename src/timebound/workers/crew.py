@@ -1,0 +1,97 @@
+"""Workers as the supervisor keeps them: a child process, its slots, and the generation it belongs to."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import msgspec
+
+from timebound.types import ModelInfo
+from timebound.workers import wire
+from timebound.workers.child import Child
+from timebound.workers.pool import Dispatch, Slot
+
+
+class WorkerPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What workers to run; None leaves a number to the machine and the backend."""
+
+    target: Path
+    cores: int
+    workers: int | None = None
+    slots: int | None = None
+    threads: int | None = None
+    log_level: str = "info"
+    log_json: bool = False
+
+    def wanted(self, slots: int) -> int:
+        """How many workers to run, if one of them has so many slots."""
+        # A backend that runs in threads serves all cores from one copy of the weights; others need processes.
+        if self.workers is None and self.slots is None and slots < self.cores:
+            return self.cores
+        return self.workers or 1
+
+
+class Generation:
+    """Workers that loaded the target at one time. A reload makes a new one; the old one leaves when that is up."""
+
+    def __init__(self, number: int, plan: WorkerPlan) -> None:
+        self.number = number
+        self.plan = plan
+        self.models: list[ModelInfo] = []
+        self.doors = asyncio.Event()
+        """Open when its workers may take batches: the first is loaded, and whoever stands in for the model."""
+        self.is_leaving = False
+
+
+class Worker:
+    """A child that serves batches, or the understudy's errands."""
+
+    def __init__(self, child: Child, generation: Generation, *, is_understudy: bool) -> None:
+        self.child = child
+        self.generation = generation
+        self.is_understudy = is_understudy
+        self.slots: list[Slot] = []
+        self.is_up = False
+        self.is_leaving = False
+        """It was asked to leave when it is done; nobody is missing when it is gone."""
+        self.opened = asyncio.Event()
+        """Set when it takes batches, or never will."""
+
+    def open_slots(self, count: int, dispatch: Dispatch) -> None:
+        """Make its slots; when one of them is lost the worker is, and all go down together."""
+
+        def on_lost() -> None:
+            if self.is_up:
+                self.is_up = False
+                self.child.kill()  # if it lives, it is out of step; the next one is not
+                dispatch.slots_down(self.slots)
+
+        self.slots = [Slot(self.child.number, number, count, dispatch, on_lost) for number in range(count)]
+
+    def retire(self, dispatch: Dispatch) -> None:
+        """Give it no more batches, and let it go when those it runs are done."""
+        self.is_leaving = True
+        if self.is_understudy:
+            self.child.control.send(wire.Stop())  # the next one has taken over; it leaves when its calls are done
+        elif not self.slots:
+            self.child.kill()
+        elif self.is_up:
+            dispatch.retire(self.slots, self._let_go)
+
+    def _let_go(self) -> None:
+        if self.is_up:
+            self.is_up = False
+            self.child.control.send(wire.Stop())
+
+    def describe(self) -> dict[str, int | bool]:
+        """As people and pages see it."""
+        return {
+            "worker": self.child.number,
+            "pid": self.child.pid,
+            "slots": len(self.slots),
+            "is_up": self.is_up,
+            "is_understudy": self.is_understudy,
+            "generation": self.generation.number,
+            "is_leaving": self.is_leaving,
+        }

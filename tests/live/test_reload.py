@@ -1,0 +1,120 @@
+"""New code under load: loaded and warmed up beside the old one, then switched to; no request is lost."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.live.serving import Serving, eventually
+
+pytestmark = pytest.mark.live
+
+APP = """
+import time
+import timebound as tb
+
+class Word(tb.Model):
+    deadline = 5.0
+    class Request(tb.Struct):
+        n: int
+    def load(self):
+        {load}
+    def infer(self, batch):
+        time.sleep(0.005)
+        return ["{word}"] * len(batch)
+    def finish(self, output, request):
+        return {{"n": request.n, "word": output}}
+    def fallback(self, request):
+        return {{"n": request.n, "word": "fallback {word}"}}
+"""
+
+
+def write(file: Path, word: str, load: str = "pass") -> None:
+    file.write_text(APP.format(word=word, load=load))
+
+
+class Asking:
+    """Clients that ask all the time; what they were told."""
+
+    def __init__(self, serving: Serving, clients: int = 4) -> None:
+        self._serving = serving
+        self._is_over = threading.Event()
+        self.answers: list[tuple[int, Any]] = []
+        self._threads = [threading.Thread(target=self._ask, daemon=True) for _ in range(clients)]
+
+    def __enter__(self) -> Asking:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _ask(self) -> None:
+        number = 0
+        while not self._is_over.is_set():
+            number += 1
+            answer = self._serving.http.post("/predictions/word", json={"n": number})
+            self.answers.append((answer.status_code, answer.json().get("word")))
+
+    def words(self) -> list[Any]:
+        return [word for _, word in self.answers]
+
+
+def test_every_request_is_answered_through_reloads_of_new_code(tmp_path: Path) -> None:
+    file = tmp_path / "app.py"
+    write(file, "one")
+    with Serving(file) as serving, Asking(serving) as asking:
+        eventually(lambda: "one" in asking.words(), "an answer of the first code")
+        pids = {worker["pid"] for worker in serving.workers()}
+        for word in ("two", "three"):
+            write(file, word)
+            answer = serving.http.post("/v1/reload")
+            assert answer.json() == {"models": ["word"]}
+            eventually(lambda: word in asking.words(), f"an answer of {word}")  # noqa: B023
+            after = len(asking.answers)
+            eventually(lambda: len(asking.answers) > after + 20, "more answers")  # noqa: B023
+            assert set(asking.words()[after + 8 :]) == {word}, "the old code answers no more"
+        eventually(lambda: not pids & {worker["pid"] for worker in serving.workers()}, "the old workers leave")
+    assert {status for status, _ in asking.answers} == {200}
+    assert set(asking.words()) == {"one", "two", "three"}
+
+
+def test_code_that_cannot_be_loaded_never_takes_a_request(tmp_path: Path) -> None:
+    file = tmp_path / "app.py"
+    write(file, "one")
+    with Serving(file) as serving, Asking(serving) as asking:
+        eventually(lambda: asking.answers, "an answer")
+        write(file, "two", load='raise ValueError("no weights")')
+        answer = serving.http.post("/v1/reload")
+        assert (answer.status_code, answer.json()["code"]) == (409, "reload_failed")
+        assert "no weights" in answer.json()["detail"]
+        write(file, "three")
+        serving.process.send_signal(signal.SIGHUP)
+        eventually(lambda: "three" in asking.words(), "an answer of the code that can be loaded")
+    assert {status for status, _ in asking.answers} == {200}
+    assert set(asking.words()) == {"one", "three"}
+
+
+def test_a_model_that_is_gone_after_a_reload_is_unknown(tmp_path: Path) -> None:
+    file = tmp_path / "app.py"
+    write(file, "one")
+    with Serving(file) as serving:
+        assert serving.http.post("/predictions/word", json={"n": 1}).status_code == 200
+        file.write_text(file.read_text().replace("class Word", "class Phrase"))
+        assert serving.http.post("/v1/reload").json() == {"models": ["phrase"]}
+        assert serving.http.post("/predictions/word", json={"n": 1}).json()["code"] == "unknown_model"
+        assert serving.http.post("/predictions/phrase", json={"n": 1}).status_code == 200
+
+
+def test_a_reload_is_the_operators(tmp_path: Path) -> None:
+    file = tmp_path / "app.py"
+    write(file, "one")
+    with Serving(file) as serving:
+        answer = serving.http.post("/v1/reload", headers={"X-Forwarded-For": "10.1.2.3"})
+        assert (answer.status_code, answer.json()["code"]) == (403, "forbidden")
