@@ -48,6 +48,8 @@ def test_a_model_is_named_after_its_class_unless_it_has_a_name() -> None:
         {"deadline": 0.001, "max_batch": 1, "path": "/inference"},
         {"Request": Body, "key": "id"},
         {"Request": Body, "key": "picture.id"},
+        {"accepts": "image/*"},
+        {"accepts": "image/png, image/svg+xml"},
     ],
 )
 def test_a_sound_class_passes(attributes: dict[str, Any]) -> None:
@@ -161,3 +163,25 @@ def test_an_example_becomes_the_bytes_a_client_would_send(example: Any, body: by
 def test_an_example_that_is_no_body_is_refused() -> None:
     with pytest.raises(SetupError, match=r"^example is a int; give a dict \(typed body\) or bytes \(raw body\)$"):
         example_body(7)
+
+
+@pytest.mark.parametrize("accepts", ["pictures", "", 7, "image/png;", "*"])
+def test_accepts_must_be_media_types(accepts: Any) -> None:
+    assert "accepts" in complaint(variant(accepts=accepts))
+
+
+def test_accepts_is_for_raw_bodies() -> None:
+    assert "Request makes the body JSON" in complaint(variant(accepts="image/*", Request=Body))
+
+
+def test_a_picture_field_says_so_in_the_schema() -> None:
+    class Drawing(tb.Struct):
+        image: tb.Image64
+
+    schema = request_schema(Drawing)
+    assert schema is not None
+    assert schema["$defs"]["Drawing"]["properties"]["image"] == {
+        "type": "string",
+        "contentEncoding": "base64",
+        "contentMediaType": "image/png",
+    }

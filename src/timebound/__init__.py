@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from timebound.errors import BadInput
-from timebound.model import Model, Struct
+from timebound.model import Image64, Model, Struct
 
 if TYPE_CHECKING:
     from timebound import image
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from timebound.backends.python import python
 
 __version__ = "0.1.0"
-__all__ = ["BadInput", "Model", "Struct", "ensemble", "image", "onnx", "python"]
+__all__ = ["BadInput", "Image64", "Model", "Struct", "ensemble", "image", "onnx", "python"]
 
 # The gateway serves without numpy and onnxruntime; only a worker that names them pays for their import.
 _LATE = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, TypeAlias
 
 import msgspec
 
@@ -12,8 +12,14 @@ from timebound.errors import SetupError
 
 Struct = msgspec.Struct
 
+Image64: TypeAlias = Annotated[
+    str, msgspec.Meta(extra_json_schema={"contentEncoding": "base64", "contentMediaType": "image/png"})
+]
+"""A text field that carries a picture as base64; the page offers a drawing board and files for it."""
+
 _TAKEN = ("/", "/docs", "/livez", "/metrics", "/openapi.json", "/readyz", "/v1/models")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_MEDIA = re.compile(r"[\w.+-]+/([\w.+-]+|\*)")
 
 
 class Model:
@@ -46,6 +52,10 @@ class Model:
     """A body that the model answers: warms it up, fills the docs and the page."""
     Request: ClassVar[type | None] = None
     """A `timebound.Struct` for typed JSON bodies; without it `prepare` gets the raw body as bytes."""
+    accepts: ClassVar[str | None] = None
+    """For raw bodies: what they are, such as "image/*" or "text/plain"; told to clients, not enforced."""
+    samples: ClassVar[str | Sequence[Mapping[str, Any]]] = ()
+    """Bodies to try on the page: a list of {"title": ..., "body": ...}, or a folder beside the served file."""
 
     size: Any = None
     """The field whose length is a request's size ("text"), or `def size(self, request)`: for inputs that vary."""
@@ -101,6 +111,21 @@ def check_class(cls: type[Model]) -> None:
     if cls.path in _TAKEN or (cls.path or "").startswith("/v1/"):
         raise SetupError(f"{where}: path {cls.path!r} is one of the server's own; choose another")
     _check_request_type(cls, where)
+    _check_accepts(cls, where)
+
+
+def _check_accepts(cls: type[Model], where: str) -> None:
+    if cls.accepts is None:
+        return
+    if not isinstance(cls.accepts, str) or not all(_MEDIA.fullmatch(part) for part in media_types(cls.accepts)):
+        raise SetupError(f'{where}: accepts is {cls.accepts!r}; give media types, such as "image/*" or "text/plain"')
+    if cls.Request is not None:
+        raise SetupError(f"{where}: accepts is for raw bodies, and Request makes the body JSON; remove one of them")
+
+
+def media_types(accepts: str) -> list[str]:
+    """`"image/png, image/jpeg"` as a list."""
+    return [part.strip() for part in accepts.split(",")]
 
 
 def _check_request_type(cls: type[Model], where: str) -> None:

@@ -178,7 +178,8 @@ class Server:
         reason = self._why_not_ready()
         models = [
             {
-                **msgspec.to_builtins(info),
+                **msgspec.to_builtins(msgspec.structs.replace(info, samples=[])),
+                "samples": len(info.samples),  # the page fetches them once; this is asked for again and again
                 "paths": info.paths,
                 "state": "ready" if reason is None else "loading",
                 "reason": reason,
@@ -245,7 +246,8 @@ class _Slots:
         cores = slot.siblings if batch.is_alone else 1
         deadlines = [ticket.deadline for ticket in batch.tickets]
         lengths = [len(body) for body in bodies]
-        slot.send(wire.Batch(batch.id, batch.model, deadlines, lengths, ask_after_s, cores), bodies)
+        votes = [place for place, ticket in enumerate(batch.tickets) if ticket.payload.wants_votes]
+        slot.send(wire.Batch(batch.id, batch.model, deadlines, lengths, ask_after_s, cores, votes), bodies)
 
     def decide(self, slot: Any, batch: Batch, *, go: bool) -> None:
         slot.decide(batch.id, go=go)

@@ -34,6 +34,15 @@ class Body(StrEnum):
     RAW = "raw"
 
 
+class Sample(msgspec.Struct, frozen=True):
+    """A body to try on the page: a JSON value, or a raw body as base64 in `data`."""
+
+    title: str
+    body: Any = None
+    data: str | None = None
+    media: str | None = None
+
+
 class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What a worker tells about a model it has loaded and warmed up; all the gateway ever knows of it."""
 
@@ -49,10 +58,14 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     cache: str | None = None
     """"content": requests without a key are known by their body."""
     body: Body = Body.JSON
+    accepts: list[str] = []
+    """Media types of a raw body, as far as the class says."""
     request_schema: dict[str, Any] | None = None
     example: Any = None
+    samples: list[Sample] = []
     backend: str = "python"
     members: int = 1
+    member_names: list[str] = []
     combine: str | None = None
     has_fallback: bool = False
     size_field: str | None = None
@@ -85,6 +98,8 @@ class Request(msgspec.Struct, eq=False):
     priority: int = 0
     fingerprint: bytes = b""
     """Of the body, if there is a key: attempts of one request have the same."""
+    wants_votes: bool = False
+    """Whether the client asked what each member of the ensemble says by itself."""
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -110,6 +125,8 @@ class Report(msgspec.Struct, frozen=True):
     timing: Timing
     members: int
     of_members: int
+    votes: dict[int, str] = {}
+    """What each member says by itself, as JSON for a header, by the place of the items that asked for it."""
 
     @property
     def is_final(self) -> bool:
@@ -128,6 +145,8 @@ class Result(msgspec.Struct, frozen=True):
     batch_size: int = 1
     queue_s: float = 0.0
     timing: Timing = Timing()
+    votes: str = ""
+    """What each member says by itself, as JSON for a header; empty unless somebody asked before it ran."""
 
 
 Deliver: TypeAlias = Callable[[Result | RequestError], None]

@@ -312,3 +312,16 @@ def test_something_broken_in_the_server_is_answered_neutrally() -> None:
     answer = asyncio.run(run())
     assert (answer.status_code, answer.json()["code"]) == (500, "internal")
     assert "secret" not in answer.text
+
+
+def test_samples_of_a_model_are_served_to_who_asks_for_them() -> None:
+    class Sampled(Reverser):
+        samples = ({"title": "abc", "body": "abc"},)
+
+    found, missing = talk(
+        lambda client: client.get("/v1/models/sampled/samples"),
+        lambda client: client.get("/v1/models/nobody/samples"),
+        models=(Sampled,),
+    )
+    assert found.json() == {"samples": [{"title": "abc", "body": None, "data": "YWJj", "media": "text/plain"}]}
+    assert (missing.status_code, missing.json()["code"]) == (404, "unknown_model")

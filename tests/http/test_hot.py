@@ -113,6 +113,29 @@ def test_an_answer_is_written_with_how_it_came_about() -> None:
     ]
 
 
+def test_votes_are_told_only_to_who_asked() -> None:
+    for headers, told in (((), None), (((b"timebound-details", b"votes"),), '[{"member":"a"}]')):
+        world = World()
+        world.post(BODY, *headers)
+        assert world.request().wants_votes is bool(headers)
+        world.deliver(Result(Outcome(b"{}"), votes='[{"member":"a"}]'))
+        assert world.answers[0][1].get("timebound-votes") == told
+
+
+def test_an_answer_without_votes_has_no_header_for_them() -> None:
+    world = World()
+    world.post(BODY, (b"timebound-details", b"votes"))
+    world.deliver(Result(Outcome(b"{}")))
+    assert "timebound-votes" not in world.answers[0][1]
+
+
+def test_unknown_details_are_a_400() -> None:
+    world = World()
+    world.post(BODY, (b"timebound-details", b"gossip"))
+    status, problem = world.problem()
+    assert (status, problem["code"], problem["field"]) == (400, "bad_header", "timebound-details")
+
+
 def test_bytes_are_answered_with_their_own_media_type() -> None:
     world = World()
     world.post(b"\x00", info=RAW)

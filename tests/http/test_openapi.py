@@ -25,6 +25,7 @@ class Info:
     deadline_s: float = 1.0
     key: str | None = None
     body: Literal["json", "raw"] = "json"
+    accepts: Sequence[str] = ()
     request_schema: Mapping[str, Any] | None = None
     example: Any = None
     members: int = 1
@@ -121,21 +122,29 @@ def test_answers_document_their_headers() -> None:
         "Timebound-Members",
         "Timebound-Source",
         "Timebound-Batch",
+        "Timebound-Votes",
         "Server-Timing",
     }
     assert expected <= set(headers)
+
+
+def test_a_raw_body_has_the_media_types_the_model_accepts() -> None:
+    any_bytes, pictures = Info(body="raw"), Info(body="raw", accepts=["image/png", "image/jpeg"])
+    for info, media in ((any_bytes, ["application/octet-stream"]), (pictures, ["image/png", "image/jpeg"])):
+        document = openapi([info], "0.1.0")
+        assert list(document["paths"]["/predictions/digits"]["post"]["requestBody"]["content"]) == media
 
 
 def test_requests_document_their_headers() -> None:
     document = openapi(MANY[:1], "0.1.0")
     parameters = document["paths"]["/inference"]["post"]["parameters"]
     names = {resolve(document, parameter["$ref"])["name"] for parameter in parameters}
-    assert names == {"Timebound-Timeout-Ms", "Idempotency-Key", "X-Request-Id"}
+    assert names == {"Timebound-Timeout-Ms", "Timebound-Details", "Idempotency-Key", "X-Request-Id"}
 
 
 def test_the_servers_own_paths_are_there_without_any_model() -> None:
     document = openapi([], "0.1.0")
-    assert set(document["paths"]) == {"/v1/models", "/livez", "/readyz", "/metrics"}
+    assert set(document["paths"]) == {"/v1/models", "/v1/models/{model}/samples", "/livez", "/readyz", "/metrics"}
     assert document["info"]["version"] == "0.1.0"
 
 

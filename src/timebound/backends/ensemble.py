@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
+from pathlib import PurePath
 from typing import Any
 
 import numpy as np
@@ -35,6 +37,7 @@ class Ensemble:
         combine: str = "mean",
         weights: Sequence[float] | None = None,
         accuracies: Sequence[float] | None = None,
+        names: Sequence[str] | None = None,
     ) -> None:
         if not members:
             raise SetupError("ensemble() needs at least one member")
@@ -43,6 +46,7 @@ class Ensemble:
         if accuracies is not None and len(accuracies) != len(members):
             raise SetupError(f"ensemble of {len(members)} members needs {len(members)} accuracies, got {accuracies!r}")
         self.members = [m if isinstance(m, Backend) else PythonBackend(m) for m in members]
+        self.names = _checked_names(names, self.members)
         self.combine = combine
         self.weights = _checked_weights(combine, weights, len(members))
         self.accuracies = list(accuracies) if accuracies is not None else None
@@ -55,6 +59,9 @@ class Ensemble:
         self._threads: ThreadPoolExecutor | None = None
 
     def __call__(self, batch: Any) -> Any:
+        stand_in = _stand_in.get()
+        if stand_in is not None and stand_in[0] is self:
+            return stand_in[1]
         steps = _steps.get()
         if steps is not None:
             return steps.run(self, batch)
@@ -68,19 +75,24 @@ class Ensemble:
         here = self.order[::cores]
         running = {place: self._threads.submit(self.members[place], batch) for place in self.order if place not in here}
         outputs = {place: self.members[place](batch) for place in here}
-        mixture = Mixture(self.combine)
+        mixture, votes = Mixture(self.combine), _votes.get()
         for place in self.order:
-            mixture.add(outputs[place] if place in outputs else running[place].result(), self.weights[place])
+            output = outputs[place] if place in outputs else running[place].result()
+            mixture.add(output, self.weights[place])
+            if votes is not None:
+                votes.hear(self, place, output)
         return mixture.value()
 
     def run(self, batch: Any, after_member: Callable[[Mixture], bool] | None) -> Any:
         """The combination of the members run: all, or until `after_member` (not called for the last) says stop."""
-        mixture = Mixture(self.combine)
+        mixture, votes = Mixture(self.combine), _votes.get()
         for place in self.order:
             start = self._clock.now()
             output = self.members[place](batch)
             self._seconds[place] = self._clock.now() - start
             mixture.add(output, self.weights[place])
+            if votes is not None:
+                votes.hear(self, place, output)
             if after_member is not None and mixture.count < len(self.order) and not after_member(mixture):
                 break
         return mixture.value()
@@ -136,7 +148,6 @@ class Steps:
         self._infer = infer
         self._report = report
         self._owner: Ensemble | None = None
-        self._instead: Any = None
         self.is_complete = True
         """Whether no report was answered with a stop."""
 
@@ -144,22 +155,64 @@ class Steps:
         """What `Ensemble.__call__` does while these steps are taken."""
         if self._owner is None:
             self._owner = ensemble
-            return ensemble.run(batch, self._after_member)
-        if self._owner is ensemble and self._instead is not None:
-            return self._instead
+            return ensemble.run(batch, partial(self._after_member, ensemble))
         return ensemble.run(batch, None)
 
-    def _after_member(self, mixture: Mixture) -> bool:
-        self._instead = mixture.value()
-        self.is_complete = self._report(self._infer, mixture.count)
-        self._instead = None
+    def _after_member(self, ensemble: Ensemble, mixture: Mixture) -> bool:
+        with _in_place_of(ensemble, mixture.value()):
+            self.is_complete = self._report(self._infer, mixture.count)
         return self.is_complete
 
 
+class Votes:
+    """Hears what each member of the first ensemble that `infer` calls says, so that each can answer alone later."""
+
+    def __init__(self) -> None:
+        self._owner: Ensemble | None = None
+        self._heard: dict[int, Any] = {}
+
+    def hear(self, ensemble: Ensemble, place: int, output: Any) -> None:
+        """A member has spoken; only the first ensemble's first run counts."""
+        if self._owner is None:
+            self._owner = ensemble
+        if self._owner is ensemble:
+            self._heard.setdefault(place, output)
+
+    def alone(self, infer: Callable[[], Any]) -> Iterator[tuple[str, Any]]:
+        """Each member heard, in the order written: its name, and what `infer` gives when only this member spoke."""
+        for place in sorted(self._heard):
+            assert self._owner is not None
+            own = Mixture(self._owner.combine)
+            own.add(self._heard[place])
+            with _in_place_of(self._owner, own.value()):
+                outputs = infer()
+            yield self._owner.names[place], outputs
+
+
 _steps: ContextVar[Steps | None] = ContextVar("timebound_steps", default=None)
-
-
+_votes: ContextVar[Votes | None] = ContextVar("timebound_votes", default=None)
 _cores: ContextVar[int] = ContextVar("timebound_cores", default=1)
+_stand_in: ContextVar[tuple[Ensemble, Any] | None] = ContextVar("timebound_stand_in", default=None)
+
+
+@contextmanager
+def _in_place_of(ensemble: Ensemble, value: Any) -> Iterator[None]:
+    """Inside the `with` block, in this thread, the ensemble is not run: it gives `value`."""
+    token = _stand_in.set((ensemble, value))
+    try:
+        yield
+    finally:
+        _stand_in.reset(token)
+
+
+@contextmanager
+def heard_by(votes: Votes | None) -> Iterator[None]:
+    """Have `votes`, or nobody, hear the members of ensembles called inside the `with` block, in this thread."""
+    token = _votes.set(votes)
+    try:
+        yield
+    finally:
+        _votes.reset(token)
 
 
 @contextmanager
@@ -187,13 +240,15 @@ def ensemble(
     combine: str = "mean",
     weights: Sequence[float] | None = None,
     accuracies: Sequence[float] | None = None,
+    names: Sequence[str] | None = None,
 ) -> Ensemble:
     """Combine members (backends or callables) by "mean", "weighted" (give `weights`) or "vote".
 
     When time is short the first members answer alone, so write the best first; or give each one's held-out
-    accuracy, and they are put in order of accuracy per second as measured here.
+    accuracy, and they are put in order of accuracy per second as measured here. `names` say who is who where members'
+    votes are shown; without them files and functions go by their own names.
     """
-    return Ensemble(members, combine=combine, weights=weights, accuracies=accuracies)
+    return Ensemble(members, combine=combine, weights=weights, accuracies=accuracies, names=names)
 
 
 def _ballots(rows: Any) -> Any:
@@ -202,6 +257,29 @@ def _ballots(rows: Any) -> Any:
     ballots = np.zeros(rows.shape, dtype=np.float32)
     np.put_along_axis(ballots, rows.argmax(axis=-1, keepdims=True), 1.0, axis=-1)
     return ballots
+
+
+def _checked_names(names: Sequence[str] | None, members: Sequence[Any]) -> list[str]:
+    """One name per member, no two alike."""
+    if names is None:
+        own = [_own_name(member) for member in members]
+        return [
+            name if name and own.count(name) == 1 else f"{name or 'member'} {number}"
+            for number, name in enumerate(own, start=1)
+        ]
+    if isinstance(names, str) or len(names) != len(members) or not all(isinstance(name, str) for name in names):
+        raise SetupError(f"ensemble of {len(members)} members needs {len(members)} names, got {names!r}")
+    if len(set(names)) < len(names):
+        raise SetupError(f"members of an ensemble need names that differ, got {list(names)!r}")
+    return list(names)
+
+
+def _own_name(member: Any) -> str:
+    path = getattr(member, "path", None)
+    if path is not None:
+        return PurePath(path).stem
+    name = str(getattr(member, "name", ""))
+    return "" if name.startswith("<") else name
 
 
 def _checked_weights(combine: str, weights: Sequence[float] | None, count: int) -> list[float]:

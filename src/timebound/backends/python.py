@@ -19,6 +19,7 @@ class PythonBackend:
         if not callable(function):
             raise SetupError(f"python() takes a callable, not a {type(function).__name__}")
         self.parallel = parallel
+        self.name = getattr(function, "__name__", "")
         self._function = function
 
     def __call__(self, batch: Any) -> Any:

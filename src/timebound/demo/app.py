@@ -25,11 +25,12 @@ class Digits(tb.Model):
     deadline = 1.0
     key = "id"
     example = {"image": SAMPLES[3]["image"]}  # noqa: RUF012 - read once, never changed
+    samples = tuple({"title": str(one["label"]), "body": {"image": one["image"]}} for one in SAMPLES)
 
     class Request(tb.Struct):
         """Give `image` or `pixels`, not both."""
 
-        image: str | None = None
+        image: tb.Image64 | None = None
         """Base64 of a PNG or JPEG of any size."""
         pixels: list[list[float]] | None = None
         """Eight rows of eight numbers, 0 (paper) to 16 (ink)."""

@@ -111,6 +111,7 @@ class App:
             Route("/v1/models", self._models_page),
             *self._results.routes(),
             *self._control.routes(),
+            Route("/v1/models/{model}/samples", self._samples),
             Route("/predictions/{model}", self._no_model, methods=["GET", "POST"]),
             Route("/openapi.json", self._openapi),
             Route("/docs", _page("docs.html")),
@@ -139,6 +140,10 @@ class App:
 
     async def _openapi(self, request: HttpRequest) -> Response:
         return _json(openapi(list(self._models.values()), self._version))
+
+    async def _samples(self, request: HttpRequest) -> Response:
+        info = self._models.get(request.path_params["model"])
+        return await self._no_model(request) if info is None else _json({"samples": info.samples})
 
     async def _no_model(self, request: HttpRequest) -> Response:
         reason = self._why_not_ready()

@@ -86,7 +86,8 @@ class HotPath:
             key, fingerprint = route.identify(given, body)
             priority = _priority(fields.get(b"timebound-priority"))
             deadline = arrived + limit_s
-            request = Request(request_id, route.model, body, arrived, deadline, key, size, priority, fingerprint)
+            votes = _wants_votes(fields.get(b"timebound-details"))
+            request = Request(request_id, route.model, body, arrived, deadline, key, size, priority, fingerprint, votes)
             return self._gate.admit(request, partial(self._finish, request, respond))
         except RequestError as error:
             self._refuse(route.model, request_id, arrived, error, respond)
@@ -125,6 +126,8 @@ class HotPath:
             timing.infer_s * 1e3,
             timing.finish_s * 1e3,
         )
+        if request.wants_votes and result.votes:
+            head += b"timebound-votes: %b\r\n" % result.votes.encode()
         respond(status, head, body)
         self._events.emit(Answered(request, result, status, self._clock.now() - request.arrived))
 
@@ -154,6 +157,14 @@ def _priority(value: bytes | None) -> int:
             field="timebound-priority",
         )
     return int(value)
+
+
+def _wants_votes(value: bytes | None) -> bool:
+    if value is None:
+        return False
+    if value.strip().lower() != b"votes":
+        raise RequestError("timebound-details must be: votes", code="bad_header", field="timebound-details")
+    return True
 
 
 def _first_look(route: Route, headers: dict[bytes, bytes], body: bytes) -> tuple[str | None, float]:

@@ -26,6 +26,8 @@ class ModelInfo(Protocol):
     @property
     def body(self) -> str: ...
     @property
+    def accepts(self) -> Sequence[str]: ...
+    @property
     def request_schema(self) -> Mapping[str, Any] | None: ...
     @property
     def example(self) -> Any: ...
@@ -92,7 +94,8 @@ def _description(model: ModelInfo) -> str:
 def _request_body(model: ModelInfo, schemas: Json) -> Json:
     if model.body == "raw":
         binary = {"type": "string", "format": "binary"}
-        return {"required": True, "content": {"application/octet-stream": {"schema": binary}}}
+        media_types = model.accepts or ["application/octet-stream"]
+        return {"required": True, "content": {media: {"schema": binary} for media in media_types}}
     media: Json = {"schema": _adopt(model.request_schema or {}, _slug(model.name), schemas)}
     if model.example is not None:
         media["example"] = model.example
@@ -252,6 +255,11 @@ def _parameters() -> Json:
             "Names the request, so that another attempt with the same body joins it while it is in work.",
             {"type": "string", "minLength": 1},
         ),
+        "TimeboundDetails": header(
+            "Timebound-Details",
+            "Ask for the answer each member of an ensemble gives by itself, in Timebound-Votes.",
+            {"type": "string", "enum": ["votes"]},
+        ),
         "XRequestId": header("X-Request-Id", "Comes back in the response and appears in the log.", {"type": "string"}),
     }
 
@@ -277,6 +285,10 @@ def _headers() -> Json:
                 "examples": ["queue;dur=0.2, prepare;dur=1.1, infer;dur=12.9, finish;dur=0.1"],
             },
         ),
+        "Timebound-Votes": header(
+            "If asked for: a JSON list of each member's name and its own answer.",
+            {"type": "string", "examples": ['[{"member":"small","answer":{"label":"cat"}}]']},
+        ),
         "X-Request-Id": header("The id that came with the request, or a new one.", {"type": "string"}),
         "Retry-After": header("Seconds to wait before a new attempt.", {"type": "integer", "minimum": 0}),
     }
@@ -291,10 +303,14 @@ def _server_paths() -> Json:
 
     models = {"application/json": {"schema": _reference("schemas", "ModelList")}}
     metrics = {"text/plain": {"schema": {"type": "string"}}}
+    samples = get("Bodies to try", "samples", {"200": {"description": "The samples the model's class names."}})
+    name = {"name": "model", "in": "path", "required": True, "schema": {"type": "string"}}
+    samples["get"] |= {"parameters": [name]}
     ready = {"description": "A real inference succeeded on every model that must be ready."}
     not_ready = {"description": "Some model is not ready, or the server is shutting down."}
     return {
         "/v1/models": get("What is running", "models", {"200": {"description": "All models.", "content": models}}),
+        "/v1/models/{model}/samples": samples,
         "/livez": get("Is the process alive", "livez", {"200": {"description": "It is."}}),
         "/readyz": get("Can it answer", "readyz", {"200": ready, "503": not_ready}),
         "/metrics": get("Prometheus metrics", "metrics", {"200": {"description": "All metrics.", "content": metrics}}),
@@ -345,12 +361,15 @@ def _model_schema() -> Json:
         "deadline_s": {"type": "number"},
         "key": {**optional_text, "description": "The body field that names a request."},
         "members": count,
+        "member_names": {"type": "array", "items": text},
         "combine": optional_text,
         "backend": text,
         "body": {"type": "string", "enum": ["json", "raw"]},
+        "accepts": {"type": "array", "items": text, "description": "Media types of a raw body."},
         "request_schema": optional_schema,
         "answer_schema": optional_schema,
         "example": {"description": "A request body that works."},
+        "samples": {"type": "integer", "minimum": 0, "description": "How many bodies to try there are."},
         "has_fallback": {"type": "boolean"},
         "workers": count,
         "slots": count,

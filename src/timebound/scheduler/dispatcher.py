@@ -288,11 +288,11 @@ class Dispatcher:
     def _deliver(self, running: _Running, report: Report, step: Step) -> None:
         """Answer who leaves now, and keep for the others what they would be answered now."""
         leaving = set(map(id, step.leave))
-        for ticket, outcome in zip(running.tickets, report.outcomes, strict=True):
+        for place, (ticket, outcome) in enumerate(zip(running.tickets, report.outcomes, strict=True)):
             pending: Pending | None = ticket.payload
             if pending is None or not (pending.attempts or pending.is_claimed):
                 continue
-            result = self._result(running, ticket, outcome, report)
+            result = self._result(running, place, outcome, report)
             is_over = not step.go and not pending.attempts  # for whoever comes for it by its key
             if outcome.code or is_over or id(ticket) in leaving:  # an item's own error is final, whoever else goes on
                 self._answers.give(pending, result)
@@ -301,15 +301,16 @@ class Dispatcher:
         if step.leave and not report.is_final:
             self._events.emit(Degraded(running.batch.model, len(step.leave), Quality.PARTIAL, step.reason))
 
-    def _result(self, running: _Running, ticket: Ticket, outcome: Outcome, report: Report) -> Result:
+    def _result(self, running: _Running, place: int, outcome: Outcome, report: Report) -> Result:
         return Result(
             outcome,
             quality=Quality.FULL if report.is_final else Quality.PARTIAL,
             members=report.members,
             of_members=report.of_members,
             batch_size=len(running.tickets),
-            queue_s=running.batch.started - ticket.arrived,
+            queue_s=running.batch.started - running.tickets[place].arrived,
             timing=report.timing,
+            votes=report.votes.get(place, ""),
         )
 
     def _slot_free(self, slot: Slot) -> None:

@@ -86,7 +86,7 @@ class Slot(asyncio.Protocol):
             Outcome(bytes(part), code, media) for part, code, media in zip(parts, head.codes, head.media, strict=True)
         ]
         timing = Timing(head.prepare_s, head.infer_s, head.finish_s)
-        self._dispatch.report(self, Report(outcomes, timing, head.members, head.of_members))
+        self._dispatch.report(self, Report(outcomes, timing, head.members, head.of_members, head.votes))
 
 
 class Control(asyncio.Protocol):

@@ -94,7 +94,8 @@ def serve_slot(sock: socket.socket, runners: Mapping[str, Runner]) -> None:
             if not isinstance(batch, wire.Batch):
                 raise TimeboundError(f"a slot takes batches, not {type(batch).__name__}")
             ask = partial(_ask, sock, batch.id)
-            report = runners[batch.model].run(wire.split(body, batch.lengths), ask, batch.ask_after_s, batch.cores)
+            bodies = wire.split(body, batch.lengths)
+            report = runners[batch.model].run(bodies, ask, batch.ask_after_s, batch.cores, batch.votes)
             if report is not None:
                 _send(sock, batch.id, report)
         except OSError:
@@ -129,6 +130,7 @@ def _send(sock: socket.socket, batch_id: int, report: Report) -> None:
         timing.finish_s,
         report.members,
         report.of_members,
+        report.votes,
     )
     wire.write_frame(sock, head, [outcome.body for outcome in outcomes])
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeAlias
 
 import msgspec
 import numpy as np
 
-from timebound.backends.ensemble import Steps, in_steps, on_cores
+from timebound.backends.ensemble import Steps, Votes, heard_by, in_steps, on_cores
 from timebound.body import read_json
 from timebound.clock import Clock
 from timebound.errors import RequestError
 from timebound.model import Model, name_of
 from timebound.types import Outcome, Report, Timing
+from timebound.workers.votes import votes_line
 
 log = logging.getLogger("timebound.worker")
 
@@ -29,12 +30,25 @@ Ask: TypeAlias = Callable[[Report], bool]
 class _Prepared:
     """A batch after `prepare`: what goes on, and the outcome of what does not, by its place."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, asked: Collection[int]) -> None:
         self.size = size
+        self.asked = asked
+        """Places of the items that want the members' votes."""
+        self.places: list[int] = []
         self.requests: list[Any] = []
         self.items: list[Any] = []
         self.refused: dict[int, Outcome] = {}
         self.prepare_s = 0.0
+
+
+class _Voted:
+    """One item's output, and what it would be by each member alone."""
+
+    __slots__ = ("alone", "output")
+
+    def __init__(self, output: Any, alone: list[tuple[str, Any]]) -> None:
+        self.output = output
+        self.alone = alone
 
 
 class Runner:
@@ -51,16 +65,22 @@ class Runner:
         self._encode = msgspec.json.Encoder(enc_hook=_plain).encode
 
     def run(
-        self, bodies: Sequence[bytes | memoryview], ask: Ask | None = None, ask_after_s: float = 0.0, cores: int = 1
+        self,
+        bodies: Sequence[bytes | memoryview],
+        ask: Ask | None = None,
+        ask_after_s: float = 0.0,
+        cores: int = 1,
+        votes: Collection[int] = (),
     ) -> Report | None:
         """One outcome per body, in order; never raises for what a client or the model did wrong.
 
         With `ask`, an ensemble that has run for `ask_after_s` reports after each member but the last and goes on
         only if told so; None says that it was not, and the last report stands. With several `cores` its members run
-        side by side and nothing is asked.
+        side by side and nothing is asked. For the items at the places in `votes` the report also says what each member
+        of the ensemble would have answered alone.
         """
         start = self._clock.now()
-        batch = self._prepare(bodies)
+        batch = self._prepare(bodies, votes if self.members > 1 else ())
         batch.prepare_s = self._clock.now() - start
         if ask is not None and self.members > 1 and cores == 1 and batch.items:
             outputs = self._infer_in_steps(batch, ask, ask_after_s)
@@ -68,12 +88,12 @@ class Runner:
                 return None
         else:
             with on_cores(cores):
-                outputs = self._infer_apart(batch.items)
+                outputs = self._infer_apart(batch.items, with_votes=bool(batch.asked))
         infer_s = self._clock.now() - start - batch.prepare_s
         return self._report(batch, outputs, infer_s, self.members)
 
-    def _prepare(self, bodies: Sequence[bytes | memoryview]) -> _Prepared:
-        batch = _Prepared(len(bodies))
+    def _prepare(self, bodies: Sequence[bytes | memoryview], asked: Collection[int]) -> _Prepared:
+        batch = _Prepared(len(bodies), asked)
         for place, body in enumerate(bodies):
             try:
                 request = self.decode(body)
@@ -81,6 +101,7 @@ class Runner:
             except _CAUGHT as error:
                 batch.refused[place] = self._failure(error, "prepare")
             else:
+                batch.places.append(place)
                 batch.requests.append(request)
                 batch.items.append(item)
         return batch
@@ -90,12 +111,17 @@ class Runner:
         stacked = stack(batch.items)
         start = self._clock.now()
         broken: list[Exception] = []
+        votes = Votes() if batch.asked else None
+
+        def unstacked(infer: Callable[[], Any]) -> list[Any]:
+            rows = unstack(infer(), len(batch.items), self.name)
+            return rows if votes is None else self._with_votes(rows, votes, stacked)
 
         def report(infer: Callable[[], Any], members: int) -> bool:
             infer_s = self._clock.now() - start
             if infer_s < ask_after_s:
                 return True
-            so_far = self._report(batch, unstack(infer(), len(batch.items), self.name), infer_s, members)
+            so_far = self._report(batch, unstacked(infer), infer_s, members)
             try:
                 return ask(so_far)
             except Exception as error:
@@ -104,20 +130,32 @@ class Runner:
 
         steps = Steps(lambda: self.model.infer(stacked), report)
         try:
-            with in_steps(steps):
-                outputs = unstack(self.model.infer(stacked), len(batch.items), self.name)
+            with in_steps(steps), heard_by(votes):
+                outputs = unstacked(lambda: self.model.infer(stacked))
         except _CAUGHT:
             if broken:  # it was the asking that failed, not the model
                 raise
-            return self._infer_apart(batch.items)
+            return self._infer_apart(batch.items, with_votes=bool(batch.asked))
         return outputs if steps.is_complete else None
 
     def _report(self, batch: _Prepared, outputs: Sequence[Any], infer_s: float, members: int) -> Report:
         start = self._clock.now()
+        voted: Sequence[Any] = ()
+        if batch.asked:
+            voted, outputs = outputs, [out.output if isinstance(out, _Voted) else out for out in outputs]
         finished = iter([self._finish(request, out) for request, out in zip(batch.requests, outputs, strict=True)])
         outcomes = [batch.refused.get(place) or next(finished) for place in range(batch.size)]
+        votes = self._votes(batch, voted) if batch.asked else {}
         timing = Timing(batch.prepare_s, infer_s, self._clock.now() - start)
-        return Report(outcomes, timing, members, self.members)
+        return Report(outcomes, timing, members, self.members, votes)
+
+    def _votes(self, batch: _Prepared, voted: Sequence[Any]) -> dict[int, str]:
+        """For each item that asked: the members' own answers, each made by `finish` as the answer was."""
+        return {
+            place: votes_line([(member, self._finish(request, output)) for member, output in item.alone])
+            for place, request, item in zip(batch.places, batch.requests, voted, strict=True)
+            if place in batch.asked and isinstance(item, _Voted) and item.alone
+        }
 
     def decode(self, body: bytes | memoryview) -> Any:
         """The typed request of a body, or the raw bytes; raises `RequestError` naming the field at fault."""
@@ -128,18 +166,36 @@ class Runner:
         outputs = self.model.infer(stack(items))
         return unstack(outputs, len(items), self.name)
 
+    def _infer_with_votes(self, items: Sequence[Any]) -> list[Any]:
+        stacked, votes = stack(items), Votes()
+        with heard_by(votes):
+            rows = unstack(self.model.infer(stacked), len(items), self.name)
+        return self._with_votes(rows, votes, stacked)
+
+    def _with_votes(self, rows: list[Any], votes: Votes, stacked: Any) -> list[Any]:
+        """Each item's output with what each member heard so far makes of it alone."""
+        count = len(rows)
+        try:
+            with heard_by(None):
+                each = votes.alone(lambda: self.model.infer(stacked))
+                alone = [(member, unstack(outputs, count, self.name)) for member, outputs in each]
+        except _CAUGHT as error:  # the answer itself is there; it is only its details that cannot be had
+            log.warning("%s: the members' votes cannot be told", self.name, exc_info=error)
+            alone = []
+        return [_Voted(row, [(member, own[place]) for member, own in alone]) for place, row in enumerate(rows)]
+
     def encode(self, answer: Any) -> Outcome:
         """An answer as the client will get it: JSON, or bytes as they are."""
         if isinstance(answer, bytes | bytearray):
             return Outcome(bytes(answer), media="application/octet-stream")
         return Outcome(self._encode(answer))
 
-    def _infer_apart(self, items: list[Any]) -> list[Any]:
+    def _infer_apart(self, items: list[Any], *, with_votes: bool = False) -> list[Any]:
         """Outputs, or the exception in the place of an item that fails: a failing batch is halved to find it."""
         if not items:
             return []
         try:
-            return self.infer(items)
+            return self._infer_with_votes(items) if with_votes else self.infer(items)
         except _CAUGHT as error:
             if len(items) == 1:
                 return [error]
@@ -147,7 +203,8 @@ class Runner:
                 self._has_told_of_halving = True
                 log.warning("%s: a batch of %d failed and is computed in halves", self.name, len(items), exc_info=error)
         middle = len(items) // 2
-        return self._infer_apart(items[:middle]) + self._infer_apart(items[middle:])
+        parts = items[:middle], items[middle:]
+        return [output for part in parts for output in self._infer_apart(part, with_votes=with_votes)]
 
     def _finish(self, request: Any, output: Any) -> Outcome:
         if isinstance(output, _CAUGHT):

@@ -10,10 +10,11 @@ from timebound.backends.base import Backend, TensorSpec
 from timebound.backends.ensemble import Ensemble
 from timebound.clock import Clock
 from timebound.errors import RequestError, SetupError
-from timebound.model import Model, example_body, request_schema
+from timebound.model import Model, example_body, media_types, request_schema
 from timebound.target import describe
 from timebound.types import Body, ModelInfo
 from timebound.workers.runner import Runner
+from timebound.workers.samples import read_samples
 
 
 def warm_up(runner: Runner, clock: Clock) -> ModelInfo:
@@ -50,10 +51,13 @@ def _info(runner: Runner, schema: dict[str, Any] | None, example: Any, took: flo
         keep_s=float(cls.keep),
         cache=cls.cache,
         body=Body.RAW if cls.Request is None else Body.JSON,
+        accepts=media_types(cls.accepts) if cls.accepts else [],
         request_schema=schema,
         example=None if isinstance(example, bytes | bytearray) else example,
+        samples=read_samples(cls, schema),
         backend=backend.kind if backend else "python",
         members=runner.members,
+        member_names=list(getattr(model.net, "names", ())),
         combine=getattr(model.net, "combine", None),
         has_fallback=callable(model.fallback),
         size_field=cls.size if isinstance(cls.size, str) else None,

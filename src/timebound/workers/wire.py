@@ -77,6 +77,8 @@ class Batch(msgspec.Struct, array_like=True, frozen=True):
     """From then on the worker reports after each ensemble member and waits for a `Decision`."""
     cores: int = 1
     """How many cores are free for it: with more than one, members may run side by side, and nothing is asked."""
+    votes: list[int] = []
+    """Places of the items whose clients want to know what each member says by itself."""
 
 
 class Outcomes(msgspec.Struct, array_like=True, frozen=True):
@@ -94,6 +96,8 @@ class Outcomes(msgspec.Struct, array_like=True, frozen=True):
     finish_s: float
     members: int
     of_members: int
+    votes: dict[int, str] = {}
+    """By place, for the items that asked: what each member says by itself."""
 
 
 class Decision(msgspec.Struct, array_like=True, frozen=True):
