@@ -48,6 +48,8 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     version: str = "1"
+    description: str = ""
+    """What the class says of itself: the first paragraph of its docstring."""
     path: str | None = None
     deadline_s: float = 1.0
     key: str | None = None

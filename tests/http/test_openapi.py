@@ -21,6 +21,7 @@ REFUSALS = {"400", "413", "415", "422", "429", "500", "503", "504"}
 class Info:
     name: str = "digits"
     version: str = "1"
+    description: str = ""
     paths: Sequence[str] = ("/predictions/digits",)
     deadline_s: float = 1.0
     key: str | None = None

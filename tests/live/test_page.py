@@ -1,29 +1,27 @@
-"""The pages in a real browser: what a person sees after the page's scripts have run."""
+"""The pages in a real browser: what a person can do on them, and sees. Screenshots are kept in out/."""
 
 from __future__ import annotations
 
-import shutil
+import base64
+import io
+import json
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from tests.live.serving import Serving
+from PIL import Image
+from tests.live.browser import Browser
+from tests.live.gate import Gate
+from tests.live.serving import MODELS, Serving
 
 pytestmark = pytest.mark.live
 
-_FLAGS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--window-size=1100,1000",
-    "--virtual-time-budget=8000",
-]
+OUT = Path(__file__).parents[2] / "out"
+THREE = [(0.3, 0.25), (0.4, 0.19), (0.55, 0.18), (0.65, 0.28), (0.6, 0.4), (0.48, 0.47)]
+THREE += [(0.62, 0.54), (0.68, 0.65), (0.62, 0.78), (0.48, 0.82), (0.3, 0.75)]
+CROSS = [(0.2, 0.5), (0.5, 0.49), (0.8, 0.48)], [(0.5, 0.15), (0.5, 0.5), (0.49, 0.85)]
 
 
 @pytest.fixture(scope="module")
@@ -32,31 +30,283 @@ def demo() -> Iterator[Serving]:
         yield serving
 
 
-def browse(url: str, *flags: str, profile: Path) -> str:
-    """The page as the browser has it in the end."""
-    browser = shutil.which("chromium")
-    assert browser, "chromium is missing; ./scripts/test installs it"
-    command = [browser, *_FLAGS, f"--user-data-dir={profile}", *flags, url]
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+@pytest.fixture(scope="module")
+def showcase() -> Iterator[Serving]:
+    with Serving(MODELS / "showcase.py") as serving:
+        yield serving
 
 
-def test_the_front_page_says_what_runs_and_how_to_call_it(demo: Serving, tmp_path: Path) -> None:
-    shown = browse(demo.url + "/", "--dump-dom", profile=tmp_path)
-    assert "digits" in shown
-    assert "curl" in shown
-    assert "/predictions/digits" in shown
-    assert "ready" in shown
+@pytest.fixture(scope="module")
+def one_browser() -> Iterator[Browser]:
+    with Browser() as browser:
+        yield browser
 
 
-def test_the_docs_page_shows_the_api_without_the_internet(demo: Serving, tmp_path: Path) -> None:
-    shown = browse(demo.url + "/docs", "--dump-dom", profile=tmp_path)
-    assert "swagger-ui" in shown
-    assert "/predictions/digits" in shown
-    assert "Failed to load" not in shown
+@pytest.fixture
+def browser(one_browser: Browser) -> Iterator[Browser]:
+    """The browser; whatever a test does, pages log no error and break no policy of their own."""
+    one_browser.complaints.clear()
+    yield one_browser
+    assert one_browser.complaints == []
 
 
-def test_a_screenshot_of_the_front_page_is_kept(demo: Serving, tmp_path: Path) -> None:
-    picture = Path(__file__).parents[2] / "out" / "page.png"
-    picture.parent.mkdir(exist_ok=True)
-    browse(demo.url + "/", f"--screenshot={picture}", profile=tmp_path)
-    assert picture.stat().st_size > 20_000
+def within(selector: str) -> str:
+    """A selector inside the model that is shown."""
+    return f".card:not([hidden]) {selector}"
+
+
+def send(browser: Browser) -> None:
+    """Press Send, and wait until the answer to it is there."""
+    browser.find(within("button.main"))
+    browser.run(f"document.querySelector({json.dumps(within('.result'))}).replaceChildren()")
+    browser.click(within("button.main"))
+    browser.text(within(".outcome, .problem"))
+
+
+def body(browser: Browser) -> Any:
+    """The JSON body that the page would send now."""
+    return json.loads(browser.value(within("textarea[aria-label]")))
+
+
+def copied(browser: Browser) -> str:
+    """What the Copy button puts on the clipboard."""
+    browser.run(
+        "Object.defineProperty(navigator, 'clipboard', { value: { writeText: async (t) => (window.took = t) } })"
+    )
+    browser.click(within(".curl button"))
+    return str(browser.wait_for("window.took"))
+
+
+def test_a_digit_drawn_on_the_page_is_read_and_every_member_votes(demo: Serving, browser: Browser) -> None:
+    for name, look in {"page": {}, "page-dark": {"dark": True}, "page-phone": {"width": 390, "height": 844}}.items():
+        browser.open(demo.url + "/", **look)  # type: ignore[arg-type]
+        browser.wait_for("document.querySelectorAll('.tile').length === 10")
+        browser.draw(within(".paper canvas"), THREE)
+        send(browser)
+        assert browser.text(within(".word .big")) == "3"
+        votes = browser.run("[...document.querySelectorAll('.ballot')].map((one) => one.innerText.split(/\\s+/))")
+        assert [vote[:2] for vote in votes] == [["conv", "3"], ["mlp", "3"], ["rbf", "3"]]
+        assert "full" in browser.text(within(".came .facts"))
+        assert "infer" in browser.text(within(".legend"))
+        assert browser.run("document.documentElement.scrollWidth <= innerWidth"), "it fits the screen"
+        browser.picture(OUT / f"{name}.png")
+        assert (OUT / f"{name}.png").stat().st_size > 20_000
+
+
+def test_what_is_drawn_goes_out_as_256_pixels_black_on_white(demo: Serving, browser: Browser) -> None:
+    browser.open(demo.url + "/")
+    browser.find(".paper canvas")
+    browser.draw(within(".paper canvas"), [(0.25, 0.5), (0.5, 0.5), (0.75, 0.5)])
+    sent = body(browser)["image"]
+    picture = Image.open(io.BytesIO(base64.b64decode(sent))).convert("L")
+    assert picture.size == (256, 256)
+    assert (picture.getpixel((5, 5)), picture.getpixel((128, 128))) == (255, 0)
+    assert picture.getpixel((128, 160)) == 255, "the pen is no brush"
+    browser.click(within(".tools button"))
+    cleared = Image.open(io.BytesIO(base64.b64decode(body(browser)["image"]))).convert("L")
+    assert cleared.getextrema() == (255, 255)
+
+
+def test_a_sample_is_answered_by_one_click(demo: Serving, browser: Browser) -> None:
+    browser.open(demo.url + "/")
+    browser.click(".tile:nth-child(8)")
+    assert browser.text(within(".word .big")) == "7"
+
+
+def test_the_copied_call_gives_the_same_answer(demo: Serving, browser: Browser) -> None:
+    browser.open(demo.url + "/")
+    browser.find(".paper canvas")
+    browser.draw(within(".paper canvas"), THREE)
+    send(browser)
+    said = subprocess.run(["bash", "-c", copied(browser)], capture_output=True, text=True, check=True, timeout=20)
+    assert json.loads(said.stdout.splitlines()[-1])["digit"] == 3
+    assert "timebound-votes: [" in said.stdout
+
+
+def test_a_text_is_typed_and_its_answer_read(showcase: Serving, browser: Browser) -> None:
+    browser.open(showcase.url + "/#mood")
+    browser.fill(within("textarea.prose"), "a bad, bad day")
+    browser.click(within(".more summary"))
+    browser.click(within("input[type=checkbox]"))
+    send(browser)
+    assert browser.text(within(".word .big")) == "NEGATIVE"
+    assert "75 %" in browser.text(within(".shares"))
+    assert body(browser) == {"text": "a bad, bad day", "shout": True}
+    browser.picture(OUT / "page-text.png")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "sentence"),
+    [
+        ("text", "", "the text is empty; write a few words"),
+        ("max_words", "many", "Expected 'int', got 'str'"),
+        ("max_words", "101", "Expected 'int' <= 100"),
+        ("tags", "[1]", "Expected 'str', got 'int'"),
+    ],
+)
+def test_wrong_input_is_said_beside_its_field(
+    showcase: Serving, browser: Browser, name: str, value: str, sentence: str
+) -> None:
+    browser.open(showcase.url + "/#mood")
+    field = f"[data-name={name}]"
+    browser.wait_for(f"document.querySelector('.card:not([hidden]) {field}')")
+    browser.run("document.querySelector('.card:not([hidden]) .more').open = true")
+    control = within(f"{field} :is(input, textarea)")
+    browser.fill(control, value)
+    if not value:
+        browser.send("Input.dispatchKeyEvent", type="keyDown", key="Delete", code="Delete", windowsVirtualKeyCode=46)
+    browser.run("document.querySelector('.card:not([hidden]) .more').open = false")
+    send(browser)
+    assert browser.text(within(f"{field} .complaint")) == sentence
+    assert browser.run(f"document.querySelector('{control}').getAttribute('aria-invalid')") == "true"
+    assert browser.is_seen(within(f"{field} .complaint")), "also where the field was folded away"
+    assert sentence in browser.text(within(".result .problem"))
+    browser.picture(OUT / "page-problem.png")
+    browser.fill(control, "9")
+    assert not browser.is_seen(within(f"{field} .complaint")), "it goes away when the field is edited"
+
+
+def test_form_and_json_are_one_body(showcase: Serving, browser: Browser) -> None:
+    browser.open(showcase.url + "/#mood")
+    browser.click(within(".ways input[value=json]"))
+    browser.fill(
+        within("textarea[aria-label]"), '{"text": "good", "max_words": 12345678901234567890, "language": "de"}'
+    )
+    browser.click(within(".ways input[value=form]"))
+    assert browser.value(within("textarea.prose")) == "good"
+    assert browser.value(within(".form select")) == '"de"'
+    browser.fill(within("textarea.prose"), "very good")
+    raw = browser.value(within("textarea[aria-label]"))
+    assert raw == '{"text": "very good", "max_words": 12345678901234567890, "language": "de"}'
+    browser.click(within(".ways input[value=json]"))
+    browser.fill(within("textarea[aria-label]"), "{")
+    assert "not valid JSON" in browser.text(within(".complaint:not([hidden])"))
+    send(browser)
+    assert "malformed_json" in browser.text(within(".result .problem"))
+
+
+def test_ctrl_enter_sends(showcase: Serving, browser: Browser) -> None:
+    browser.open(showcase.url + "/#mood")
+    browser.fill(within("textarea.prose"), "good")
+    browser.send("Input.dispatchKeyEvent", type="rawKeyDown", key="Enter", windowsVirtualKeyCode=13, modifiers=2)
+    assert browser.text(within(".word .big")) == "positive"
+
+
+def test_raw_bytes_come_from_a_text_or_a_file(showcase: Serving, browser: Browser, tmp_path: Path) -> None:
+    browser.open(showcase.url + "/#count")
+    browser.fill(within("textarea"), "Grüße, it's me")
+    send(browser)
+    assert browser.text(within(".word .big")) == "16"
+    said = subprocess.run(["bash", "-c", copied(browser)], capture_output=True, text=True, check=True, timeout=20)
+    assert said.stdout.splitlines()[-1] == '{"bytes":16,"first":"47"}'
+    (tmp_path / "first.bin").write_bytes(b"\x00" * 1000)
+    (tmp_path / "second.bin").write_bytes(b"\xff" * 77)
+    browser.click(within(".ways input[value=file]"))
+    browser.upload(within("input[type=file]"), tmp_path / "first.bin")
+    assert "first.bin" in browser.text(within(".drop"))
+    send(browser)
+    assert browser.text(within(".word .big")) == "1000"
+    browser.drop(within(".drop"), tmp_path / "second.bin")
+    assert "77 bytes" in browser.wait_for(f"document.querySelector({json.dumps(within('.drop'))}).innerText")
+    send(browser)
+    assert browser.text(within(".word .big")) == "77"
+    browser.picture(OUT / "page-bytes.png")
+
+
+def test_a_raw_picture_is_drawn_and_a_picture_comes_back(showcase: Serving, browser: Browser) -> None:
+    browser.open(showcase.url + "/#mirror")
+    browser.find(within(".paper canvas"))
+    browser.draw(within(".paper canvas"), [(0.2, 0.2), (0.2, 0.8)])
+    send(browser)
+    browser.find(".came-picture")
+    ink = "document.querySelector('.came-picture').getContext('2d')"
+    tones = [browser.run(f"{ink}.getImageData({across}, 128, 1, 1).data[0]") for across in (51, 204)]
+    assert tones == [255, 0]
+    said = subprocess.run(["bash", "-c", copied(browser)], capture_output=True, check=True, timeout=20).stdout
+    assert b"HTTP/1.1 200" in said
+    assert b"\x89PNG" in said
+    browser.picture(OUT / "page-picture.png")
+
+
+def test_a_picture_in_a_field_comes_from_the_board_or_a_file(
+    showcase: Serving, browser: Browser, tmp_path: Path
+) -> None:
+    browser.open(showcase.url + "/#characters")
+    browser.find(within(".paper canvas"))
+    browser.draw(within(".paper canvas"), *CROSS)
+    send(browser)
+    assert browser.text(within(".word .big")) == "十"
+    same = browser.run("[...document.querySelectorAll('.ballot')].map((one) => one.dataset.same)")
+    assert same == ["true", "true", "false"]
+    assert set(body(browser)) == {"esun_uuid", "image"}
+    assert body(browser)["esun_uuid"] != "e", "each call has a key of its own"
+    browser.picture(OUT / "page-characters.png")
+    paper = Image.new("L", (300, 200), 255)
+    paper.paste(0, (20, 95, 280, 105))
+    paper.save(tmp_path / "flat.png")
+    browser.drop(within(".paper"), tmp_path / "flat.png")
+    editor = json.dumps(within("textarea[aria-label]"))
+    browser.wait_for(f"atob(JSON.parse(document.querySelector({editor}).value).image).length < 2000")
+    assert base64.b64decode(body(browser)["image"]) == (tmp_path / "flat.png").read_bytes()
+    send(browser)
+    assert browser.text(within(".word .big")) == "一"
+
+
+def test_several_models_are_picked_by_name_and_by_address(showcase: Serving, browser: Browser) -> None:
+    browser.open(showcase.url + "/")
+    browser.wait_for("document.querySelectorAll('#picker a').length === 4")
+    assert browser.text(".card:not([hidden]) h2") == "mood"
+    browser.click("#picker a:nth-child(2)")
+    browser.wait_for("document.querySelector('.card:not([hidden]) h2').innerText === 'count'")
+    assert browser.run("document.querySelector('#picker [aria-current]').innerText") == "count"
+    assert browser.run("location.hash") == "#count"
+    assert browser.run("document.querySelectorAll('.card:not([hidden])').length") == 1
+
+
+def test_one_model_needs_no_picker(demo: Serving, browser: Browser) -> None:
+    browser.open(demo.url + "/")
+    browser.find(".card")
+    assert not browser.is_seen("#picker")
+
+
+def test_a_model_that_loads_is_said_to_and_appears_when_it_is_ready(browser: Browser, gate: Gate) -> None:
+    waiting = Serving(MODELS / "waits.py", environment={"LOAD_GATE": str(gate.path)}, until_ready=False)
+    with waiting as serving:
+        browser.open(serving.url + "/")
+        assert "loading" in browser.text("#notice")
+        assert browser.text("#ready") == "not ready"
+        browser.picture(OUT / "page-loading.png")
+        gate.open()
+        assert browser.text(".card h2") == "waits"
+        browser.wait_for("document.querySelector('#ready').innerText === 'ready'")
+        assert not browser.is_seen("#notice")
+
+
+def test_members_that_had_no_time_are_shown_as_absent(browser: Browser, gate: Gate) -> None:
+    with Serving(MODELS / "voters.py", "--workers", "1") as serving:
+        browser.open(serving.url + "/")
+        browser.click(".ways input[value=json]")
+        text = json.dumps({"value": 10, "gate": str(gate.path), "pause_s": 0.5})
+        browser.fill("textarea[aria-label]", text)
+        browser.fill(".options input[type=number]", "2000")
+        send(browser)
+        assert "partial" in browser.text(".came .facts")
+        votes = browser.run("[...document.querySelectorAll('.ballot')].map((one) => one.innerText.split(/\\n+/)[1])")
+        assert votes == ["11", "12", "not in this answer"]
+        browser.picture(OUT / "page-partial.png")
+        gate.open()
+
+
+def test_a_server_that_is_gone_is_said_to_be(browser: Browser) -> None:
+    with Serving(MODELS / "echo.py") as serving:
+        browser.open(serving.url + "/")
+        browser.text(".card h2")
+    send(browser)
+    assert "The server did not answer" in browser.text(".result .problem")
+    browser.wait_for("document.querySelector('#notice').innerText.includes('does not answer')")
+
+
+def test_the_docs_page_shows_the_api_without_the_internet(demo: Serving, browser: Browser) -> None:
+    browser.open(demo.url + "/docs")
+    assert "/predictions/digits" in browser.text(".swagger-ui .opblock")
+    assert "Failed to load" not in browser.text("body")

@@ -248,3 +248,17 @@ def test_a_sample_fits_any_mixture_of_fields(kinds: list[Any]) -> None:
     schema = request_schema(made)
     assert schema is not None
     msgspec.convert(sample(schema), made)
+
+
+def test_a_model_is_described_by_the_first_paragraph_of_its_own_docstring() -> None:
+    class Told(Echo):
+        """Says what it was
+        told.
+
+        More about it.
+        """
+
+    class Silent(Echo):
+        pass
+
+    assert (warm(Told()).description, warm(Silent()).description) == ("Says what it was told.", "")

@@ -18,6 +18,8 @@ class ModelInfo(Protocol):
     @property
     def version(self) -> str: ...
     @property
+    def description(self) -> str: ...
+    @property
     def paths(self) -> Sequence[str]: ...
     @property
     def deadline_s(self) -> float: ...
@@ -88,7 +90,7 @@ def _description(model: ModelInfo) -> str:
             f"The body field `{model.key}` names the request: another attempt with the same body, sent while it is "
             "in work, joins it and gets the same result."
         )
-    return " ".join(facts)
+    return " ".join([f"{model.description}\n\n", *facts] if model.description else facts)
 
 
 def _request_body(model: ModelInfo, schemas: Json) -> Json:
@@ -355,6 +357,7 @@ def _model_schema() -> Json:
     properties: Json = {
         "name": text,
         "version": text,
+        "description": text,
         "state": {"type": "string", "enum": ["ready", "loading", "failed"]},
         "reason": {**optional_text, "description": "Why the model failed."},
         "paths": {"type": "array", "items": text},

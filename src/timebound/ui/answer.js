@@ -1,33 +1,29 @@
-// Shows what came back: status, answer or problem, quality, and where the time went.
+// Shows what came back: the answer or the problem, the members' votes, quality, and where the time went.
 
-import { duration, facts, h } from "./dom.js";
+import { bytes, duration, facts, h } from "./dom.js";
+import { certainty, headline, shares } from "./headline.js";
 import { indent, isObject, parse } from "./json.js";
 
 const STAGES = ["queue", "prepare", "infer", "finish"];
 const LONGEST_SHOWN = 100_000; // characters; a browser gets slow long before a server does
+const LARGEST_PICTURE = 640; // pixels a side
 
-/** What to show for a response whose body was read. */
-export function answerView({ status, statusText, headers, text, elapsed_s }, deadline_s) {
-  const good = status >= 200 && status < 300;
-  const problem = good ? undefined : parse(text);
-  return [
-    h(
-      "p",
-      { class: "outcome" },
-      h(
-        "span",
-        { class: "badge", "data-state": good ? "ready" : "failed" },
-        `${status} ${statusText}`.trim(),
-      ),
-      h("span", {}, h("strong", {}, duration(elapsed_s)), " round trip"),
-      h("span", { class: "quiet" }, `deadline ${duration(deadline_s)}`),
-    ),
-    isObject(problem) && (problem.title || problem.detail)
-      ? problemView(problem, headers)
-      : bodyView(text, headers),
-    howView(headers),
+/** What to show for a response whose body was read; `request` is the body that was sent, where it was JSON. */
+export function answerView(response, { model, limit_s, request }) {
+  const { status, headers, text } = response;
+  const isGood = status >= 200 && status < 300;
+  const value = parse(text);
+  const isProblem = !isGood && isObject(value) && (value.title || value.detail);
+  const parts = [
+    outcomeView(response, limit_s, isGood),
+    isProblem ? problemView(value, headers) : null,
+    isGood ? wordView(value, request) : null,
+    isGood ? votesView(headers, model, value, request) : null,
+    isProblem ? null : bodyView(response, value),
+    isGood ? howView(headers) : null,
     stagesView(headers.get("Server-Timing")),
   ];
+  return parts.filter(Boolean);
 }
 
 /** What to show when there was no response at all. */
@@ -37,6 +33,20 @@ export function failureView(error) {
       ? "The server took too long."
       : `The server did not answer: ${error.message}`;
   return [h("div", { class: "problem" }, h("strong", {}, "No answer"), h("p", {}, detail))];
+}
+
+function outcomeView({ status, statusText, elapsed_s }, limit_s, isGood) {
+  return h(
+    "p",
+    { class: "outcome" },
+    h(
+      "span",
+      { class: "badge", "data-state": isGood ? "ready" : "failed" },
+      `${status} ${statusText}`.trim(),
+    ),
+    h("span", {}, h("strong", {}, duration(elapsed_s)), " round trip"),
+    h("span", { class: "quiet" }, `deadline ${duration(limit_s)}`),
+  );
 }
 
 function problemView(problem, headers) {
@@ -57,24 +67,154 @@ function problemView(problem, headers) {
 
 const code = (value) => (value === undefined || value === null ? null : h("code", {}, String(value)));
 
-function bodyView(text, headers) {
+// --- the answer ------------------------------------------------------------------------------------------
+
+function wordView(answer, request) {
+  const word = headline(answer, request);
+  if (word === null) return null;
+  return h(
+    "div",
+    { class: "word" },
+    h("p", { class: "big", "data-size": size(word) }, word),
+    sureView(certainty(answer)),
+    sharesView(answer),
+  );
+}
+
+/** A single character fills the place; a sentence is for reading. */
+function size(word) {
+  const { length } = [...word];
+  if (length <= 2) return "sign";
+  return length <= 12 ? "word" : length <= 40 ? "line" : "text";
+}
+
+function sureView(share) {
+  return share === null ? null : h("p", { class: "sure quiet" }, `${percent(share)} sure`);
+}
+
+/** Nothing but certainty is written as 100 %. */
+const percent = (share) => `${Math.min(Number((share * 100).toPrecision(3)), share < 1 ? 99.9 : 100)} %`;
+
+function sharesView(answer) {
+  const pairs = shares(answer);
+  if (!pairs) return null;
+  const most = Math.max(...pairs.map(([, share]) => share));
+  return h(
+    "dl",
+    { class: pairs.some(([label]) => label.length > 2) ? "shares named" : "shares" },
+    pairs.map(([label, share]) => {
+      const bar = h("i", { "aria-hidden": "true" });
+      bar.style.setProperty("--share", share);
+      const name = h("dt", {}, label);
+      return h(
+        "div",
+        { class: share === most ? "most" : "" },
+        name,
+        h("dd", {}, bar, h("span", {}, percent(share))),
+      );
+    }),
+  );
+}
+
+function bodyView({ blob, text, headers }, value) {
   const type = headers.get("Content-Type") ?? "";
+  if (value === undefined && !type.includes("json") && !type.startsWith("text/"))
+    return bytesView(blob, type, text);
   const shown = text.slice(0, LONGEST_SHOWN);
-  const isJson = shown.length === text.length && parse(text) !== undefined;
   const left = text.length - shown.length;
   return h(
     "div",
     {},
     h(
       "pre",
-      { class: "answer", tabIndex: 0, role: "region", "aria-label": "Answer" },
-      isJson ? indent(text) : shown || "(empty)",
+      { class: "answer", tabIndex: 0, role: "region", "aria-label": "Answer as it came" },
+      value !== undefined && !left ? indent(text) : shown || "(empty)",
     ),
     left
       ? h("p", { class: "quiet" }, `${left.toLocaleString("en")} more characters of ${type} are not shown.`)
       : null,
   );
 }
+
+/** Bytes: a picture if they are one, their text if they are one, else how many. */
+function bytesView(blob, type, text) {
+  const place = h("div", {}, h("p", { class: "quiet" }, `${bytes(blob.size)} of ${type || "unknown type"}`));
+  createImageBitmap(blob).then(
+    (picture) => {
+      const scale = Math.min(1, LARGEST_PICTURE / Math.max(picture.width, picture.height));
+      const canvas = h("canvas", {
+        class: "came-picture",
+        width: picture.width * scale,
+        height: picture.height * scale,
+        role: "img",
+        "aria-label": "The answer is a picture",
+      });
+      canvas.getContext("2d").drawImage(picture, 0, 0, canvas.width, canvas.height);
+      place.prepend(canvas);
+    },
+    () => {
+      const isText = !/[\u0000-\u0008\u000e-\u001f\ufffd]/.test(text);
+      if (isText && text)
+        place.prepend(h("pre", { class: "answer", tabIndex: 0 }, text.slice(0, LONGEST_SHOWN)));
+    },
+  );
+  return place;
+}
+
+// --- the members' votes ----------------------------------------------------------------------------------
+
+function votesView(headers, model, answer, request) {
+  const votes = parse(headers.get("Timebound-Votes") ?? "");
+  if (!Array.isArray(votes) || !votes.length) return null;
+  const word = headline(answer, request);
+  const heard = new Set(votes.map(({ member }) => member));
+  const absent = (model.member_names ?? []).filter((name) => !heard.has(name));
+  return h(
+    "section",
+    { class: "votes", "aria-label": "Votes of the members" },
+    h("h3", {}, "Members' votes"),
+    h(
+      "div",
+      { class: "ballots" },
+      votes.map((vote) => voteView(vote, word, request)),
+      absent.map((name) =>
+        h(
+          "div",
+          { class: "ballot absent" },
+          h("p", { class: "quiet" }, name),
+          h("p", { class: "quiet" }, "not in this answer"),
+        ),
+      ),
+    ),
+  );
+}
+
+function voteView(vote, word, request) {
+  const own = headline(vote.answer, request);
+  const isSame = own !== null && own === word;
+  const said =
+    vote.problem ??
+    (vote.bytes === undefined ? (own ?? JSON.stringify(vote.answer ?? "…")) : bytes(vote.bytes));
+  const sure = certainty(vote.answer);
+  return h(
+    "div",
+    { class: "ballot", "data-same": own === null || word === null ? null : String(isSame) },
+    h("p", { class: "quiet" }, vote.member),
+    h("p", { class: "big", "data-size": vote.problem || own === null ? "text" : size(said) }, said),
+    h(
+      "p",
+      { class: "quiet" },
+      [
+        sure === null ? null : percent(sure),
+        own === null || word === null ? null : isSame ? "agrees" : "differs",
+      ]
+        .filter(Boolean)
+        .join(", "),
+    ),
+  );
+}
+
+// --- how it came about -----------------------------------------------------------------------------------
 
 function howView(headers) {
   const quality = headers.get("Timebound-Quality");

@@ -1,11 +1,13 @@
 // The front page: what is running, from /v1/models and /readyz, asked again every few seconds while visible.
 
 import { callBox } from "./call.js";
-import { duration, facts, h } from "./dom.js";
+import { duration, facts, h, sentence } from "./dom.js";
 
 const EVERY_MS = 5000;
-const cards = new Map(); // one per model name and version: { element, update, definition }
+const EVERY_MS_UNREADY = 1000;
+const cards = new Map(); // one per model name and version: { element, update, definition, name }
 const find = (id) => document.getElementById(id);
+let isReady = false;
 
 async function refresh() {
   try {
@@ -14,23 +16,26 @@ async function refresh() {
       fetch("/readyz", { cache: "no-store" }),
     ]);
     if (!models.ok) throw new Error(`/v1/models says ${models.status}`);
-    showServer(await models.json());
-    showReady(ready.ok);
+    showServer(await models.json(), await ready.json());
   } catch {
+    isReady = false;
     showNotice("The server does not answer. Trying again.");
     setBadge(find("ready"), "failed", "no answer");
   }
 }
 
-function showServer(server) {
-  find("server").textContent =
-    `version ${server.version}, up ${uptime(server.uptime_s)}, process ${server.pid}`;
-  showNotice(server.models.length ? "" : "No model is running.");
+function showServer(server, ready) {
+  isReady = ready.status === "ready";
+  find("server").textContent = `version ${server.version}, up ${uptime(server.uptime_s)}`;
+  setBadge(find("ready"), isReady ? "ready" : "loading", isReady ? "ready" : "not ready");
+  showNotice(isReady ? "" : notReady(server.models.length, ready.reason));
   showModels(server.models);
 }
 
-function showReady(isReady) {
-  setBadge(find("ready"), isReady ? "ready" : "loading", isReady ? "ready" : "not ready");
+function notReady(count, reason) {
+  if (reason === "loading")
+    return "The model is loading. It appears here as soon as it has answered its first request.";
+  return `${count ? "Not ready now" : "No model is running"}: ${reason}.`;
 }
 
 function showNotice(text) {
@@ -50,12 +55,12 @@ function showModels(models) {
   const seen = new Set();
   for (const model of models) {
     const id = JSON.stringify([model.name, model.version]);
-    const { name, version, paths, deadline_s, key, body, request_schema, example } = model;
-    const definition = JSON.stringify([name, version, paths, deadline_s, key, body, request_schema, example]);
+    const { state, reason, workers, slots, warm_up_s, ...lasting } = model;
+    const definition = JSON.stringify(lasting);
     seen.add(id);
     const old = cards.get(id);
     if (old?.definition !== definition) {
-      const card = { ...modelCard(model, models.length === 1 || cards.size === 0), definition };
+      const card = { ...modelCard(model), definition, name: model.name };
       if (old) old.element.replaceWith(card.element);
       else list.append(card.element);
       cards.set(id, card);
@@ -67,12 +72,35 @@ function showModels(models) {
     card.element.remove();
     cards.delete(id);
   }
+  showPicker();
 }
 
-function modelCard(model, open) {
+/** One model is shown at a time; which one stands in the address, so that it can be linked to. */
+function showPicker() {
+  const all = [...cards.values()];
+  const wanted = decodeURIComponent(location.hash.slice(1));
+  const chosen = all.find(({ name }) => name === wanted) ?? all[0];
+  for (const card of all) {
+    card.element.hidden = card !== chosen;
+    if (card === chosen) card.open();
+  }
+  const picker = find("picker");
+  picker.hidden = all.length < 2;
+  const links = all.map((card) =>
+    h(
+      "a",
+      { href: `#${encodeURIComponent(card.name)}`, "aria-current": card === chosen ? "page" : null },
+      card.name,
+    ),
+  );
+  const now = [...picker.children].map((link) => link.outerHTML).join("");
+  if (now !== links.map((link) => link.outerHTML).join("")) picker.replaceChildren(...links);
+}
+
+function modelCard(model) {
   const badge = h("span", { class: "badge" });
-  const reason = h("p", { class: "problem", hidden: true });
   const numbers = h("div", { class: "numbers" });
+  const box = h("div");
   const element = h(
     "article",
     { class: "card" },
@@ -80,51 +108,51 @@ function modelCard(model, open) {
       "div",
       { class: "head" },
       h("h2", {}, model.name),
-      h("span", { class: "quiet" }, `version ${model.version}`),
+      h("span", { class: "quiet" }, summary(model)),
       badge,
     ),
-    reason,
-    numbers,
-    model.paths.length ? tryBox(model, open) : null,
+    model.description && h("p", { class: "said quiet" }, sentence(model.description)),
+    box,
+    h("details", {}, h("summary", {}, "About this model"), numbers),
   );
   const update = (now) => {
     setBadge(badge, now.state, now.state);
-    reason.hidden = !now.reason;
-    reason.textContent = now.reason ?? "";
+    badge.hidden = now.state === "ready"; // the head of the page says so already
     numbers.replaceChildren(modelFacts(now));
   };
-  return { element, update };
+  // Made when it is first looked at, so that a server with many models shows at once.
+  const open = () => box.childElementCount || box.append(callBox(model));
+  return { element, update, open };
+}
+
+function summary(model) {
+  const members = model.members > 1 ? `${model.members} members, ` : "";
+  return `${members}answers within ${duration(model.deadline_s)}`;
 }
 
 function modelFacts(model) {
-  const several = model.members > 1;
+  const codes = (texts) =>
+    h(
+      "span",
+      { class: "paths" },
+      texts.map((text) => h("code", {}, text)),
+    );
   return facts([
+    ["Version", model.version],
     ["Deadline", duration(model.deadline_s)],
-    ["Members", several && model.combine ? `${model.members}, ${model.combine}` : String(model.members)],
+    [
+      "Members",
+      model.members > 1
+        ? `${model.member_names.join(", ")}${model.combine ? ` (${model.combine})` : ""}`
+        : null,
+    ],
     ["Key", model.key ? h("code", {}, model.key) : "none"],
+    ["Accepts", model.accepts.length ? codes(model.accepts) : null],
     ["Fallback", model.has_fallback ? "yes" : "no"],
     ["Backend", model.backend],
     ["Workers", `${model.workers} with ${model.slots} ${model.slots === 1 ? "slot" : "slots"}`],
-    [
-      "Paths",
-      h(
-        "span",
-        { class: "paths" },
-        model.paths.map((path) => h("code", {}, path)),
-      ),
-    ],
+    ["Paths", codes(model.paths)],
   ]);
-}
-
-/** Closed boxes are empty until they are opened, so that a server with many models shows at once. */
-function tryBox(model, open) {
-  const box = h("details", {}, h("summary", {}, "Try it"));
-  const fill = () => {
-    if (box.open && box.childElementCount === 1) box.append(callBox(model));
-  };
-  box.addEventListener("toggle", fill);
-  box.open = open;
-  return box;
 }
 
 function uptime(seconds) {
@@ -147,8 +175,9 @@ function uptime(seconds) {
 
 async function watch() {
   if (!document.hidden) await refresh();
-  setTimeout(watch, EVERY_MS);
+  setTimeout(watch, isReady ? EVERY_MS : EVERY_MS_UNREADY);
 }
 
 document.addEventListener("visibilitychange", () => document.hidden || refresh());
+addEventListener("hashchange", showPicker);
 watch();

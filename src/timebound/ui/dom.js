@@ -9,7 +9,9 @@ export function h(tag, properties = {}, ...children) {
     else if (name in element && !name.includes("-")) element[name] = value;
     else element.setAttribute(name, value);
   }
-  element.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  element.append(
+    ...children.flat().filter((child) => child !== null && child !== undefined && child !== false),
+  );
   return element;
 }
 
@@ -23,10 +25,43 @@ export function facts(pairs, className = "facts") {
   );
 }
 
+/** A sentence whose `backticks` are shown as code. */
+export const sentence = (text) => text.split("`").map((part, i) => (i % 2 ? h("code", {}, part) : part));
+
+let lastId = 0;
+
+/** An id that no other element has, for labels and what they label. */
+export const newId = () => `e${(lastId += 1)}`;
+
+/** A choice of a few ways, of which one is shown: `ways` are [name, title, element]. */
+export function switcher(label, ways, chosen = () => {}) {
+  const group = newId();
+  const pick = (name) => {
+    for (const [other, , element] of ways) element.hidden = other !== name;
+    for (const input of bar.querySelectorAll("input")) input.checked = input.value === name;
+    chosen(name);
+  };
+  const bar = h(
+    "fieldset",
+    { class: "ways" },
+    h("legend", { class: "unseen" }, label),
+    ways.map(([name, title]) =>
+      h(
+        "label",
+        {},
+        h("input", { type: "radio", name: group, value: name, class: "unseen", onchange: () => pick(name) }),
+        h("span", {}, title),
+      ),
+    ),
+  );
+  pick(ways[0][0]);
+  return { bar, pick };
+}
+
 /** Copies text, also on plain http from another machine, where browsers hide the clipboard API. */
 export async function copy(text) {
   if (navigator.clipboard) return navigator.clipboard.writeText(text);
-  const area = h("textarea", { value: text, class: "offscreen", readOnly: true });
+  const area = h("textarea", { value: text, class: "unseen", readOnly: true });
   document.body.append(area);
   area.select();
   const done = document.execCommand("copy");
@@ -34,9 +69,20 @@ export async function copy(text) {
   if (!done) throw new Error("the browser does not allow copying");
 }
 
+/** The bytes that a base64 text stands for. */
+export const bytesOf = (base64) => Uint8Array.from(atob(base64), (char) => char.charCodeAt(0));
+
 /** 0.0123 s -> "12.3 ms"; 1 s -> "1 s". */
 export function duration(seconds) {
   if (seconds >= 1) return `${Number(seconds.toPrecision(3))} s`;
   const ms = seconds * 1000;
   return `${ms >= 100 ? Math.round(ms) : Number(ms.toPrecision(ms >= 10 ? 3 : 2))} ms`;
+}
+
+/** 1234567 -> "1.2 MB". */
+export function bytes(count) {
+  if (count < 1000) return `${count} ${count === 1 ? "byte" : "bytes"}`;
+  return count < 1e6
+    ? `${Number((count / 1e3).toPrecision(3))} kB`
+    : `${Number((count / 1e6).toPrecision(3))} MB`;
 }

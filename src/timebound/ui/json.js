@@ -1,5 +1,4 @@
 // JSON as text: laid out, shortened and edited in place, so that large numbers and the user's layout survive.
-// And JSON Schema: an example made from it.
 
 /** The tokens of a JSON text; wrong JSON gives tokens too, so that it can still be shown. */
 function scan(text) {
@@ -80,98 +79,54 @@ export function parse(text) {
 
 export const isObject = (value) => typeof value === "object" && value !== null && !Array.isArray(value);
 
-/** The text of an object with one field set and all else untouched; other texts come back as they are. */
-export function setField(text, name, value) {
+/** The text of an object with one field set to JSON as written, and all else untouched; other texts come back. */
+export function setField(text, name, written) {
   const object = parse(text);
   if (!isObject(object)) return text;
   const tokens = scan(text);
-  const written = JSON.stringify(value);
-  let depth = 0;
-  for (let i = 0; i < tokens.length; i += 1) {
-    const token = tokens[i].text;
-    if (opens(token)) depth += 1;
-    else if (closes(token)) depth -= 1;
-    else if (depth === 1 && token[0] === '"' && tokens[i + 1].text === ":" && JSON.parse(token) === name) {
-      return text.slice(0, tokens[i + 2].start) + written + text.slice(valueEnd(tokens, i + 2));
-    }
-  }
+  const at = fieldAt(tokens, name);
+  if (at >= 0)
+    return text.slice(0, tokens[at + 2].start) + written + text.slice(valueEnd(tokens, at + 2).end);
   const field = `${JSON.stringify(name)}: ${written}`;
-  const [first] = tokens;
+  const last = tokens.at(-1); // new fields go to the end, where one looks for them
+  const before = text.slice(0, last.start).trimEnd();
+  return `${before}${Object.keys(object).length ? "," : ""}\n  ${field}\n${text.slice(last.start)}`;
+}
+
+/** The text of an object without one field, and all else untouched. */
+export function removeField(text, name) {
+  if (!isObject(parse(text))) return text;
+  const tokens = scan(text);
+  const at = fieldAt(tokens, name);
+  if (at < 0) return text;
+  const end = tokens.indexOf(valueEnd(tokens, at + 2));
+  const isLast = tokens[end + 1].text !== ",";
+  if (!isLast) return text.slice(0, tokens[at].start) + text.slice(tokens[end + 2].start);
   return (
-    text.slice(0, first.end) + (Object.keys(object).length ? `\n  ${field},` : field) + text.slice(first.end)
+    text.slice(0, tokens[at - 1].text === "," ? tokens[at - 1].start : tokens[at].start) +
+    text.slice(tokens[end].end)
   );
 }
 
+/** The place of a top-level field's name among the tokens, or -1; of two with one name the last counts, as in JSON. */
+function fieldAt(tokens, name) {
+  let depth = 0;
+  let found = -1;
+  tokens.forEach(({ text }, i) => {
+    if (opens(text)) depth += 1;
+    else if (closes(text)) depth -= 1;
+    else if (depth === 1 && text[0] === '"' && tokens[i + 1].text === ":" && JSON.parse(text) === name)
+      found = i;
+  });
+  return found;
+}
+
+/** The last token of the value that starts at a place. */
 function valueEnd(tokens, first) {
   let depth = 0;
   for (let i = first; ; i += 1) {
     if (opens(tokens[i].text)) depth += 1;
     if (closes(tokens[i].text)) depth -= 1;
-    if (depth === 0) return tokens[i].end;
+    if (depth === 0) return tokens[i];
   }
-}
-
-/** Follows references, and takes the first choice that is not null. */
-function settle(schema, root) {
-  let part = schema;
-  for (let hops = 0; isObject(part) && hops < 32; hops += 1) {
-    const choices = part.anyOf ?? part.oneOf;
-    if (typeof part.$ref === "string") part = lookUp(root, part.$ref);
-    else if (Array.isArray(choices)) part = choices.find((choice) => choice.type !== "null") ?? choices[0];
-    else return part;
-  }
-  return {};
-}
-
-function lookUp(root, pointer) {
-  const steps = decodeURIComponent(pointer).split("/").slice(1);
-  return steps.reduce((part, step) => part?.[step.replaceAll("~1", "/").replaceAll("~0", "~")], root);
-}
-
-/** A value that fits the schema well enough to start editing from. */
-export function sample(schema, root = schema, depth = 0) {
-  if (!isObject(schema) || depth > 5) return null;
-  if (schema.default !== undefined) return schema.default;
-  const part = settle(schema, root);
-  if (part.const !== undefined) return part.const;
-  if (part.enum?.length) return part.enum[0];
-  if (part.examples?.length) return part.examples[0];
-  const type = [part.type].flat().find((name) => name !== "null");
-  if (type === "object" || part.properties) {
-    const fields = Object.entries(part.properties ?? {});
-    return Object.fromEntries(fields.map(([name, field]) => [name, sample(field, root, depth + 1)]));
-  }
-  if (type === "array") return sampleList(part, root, depth);
-  if (type === "string") return SAMPLES[part.format] ?? "";
-  if (type === "integer" || type === "number") return part.minimum ?? 0;
-  return type === "boolean" ? false : null;
-}
-
-function sampleList(part, root, depth) {
-  if (part.prefixItems) return part.prefixItems.map((item) => sample(item, root, depth + 1));
-  const length = Math.min(Math.max(part.minItems ?? 1, 1), 16);
-  return Array.from({ length }, () => sample(part.items ?? {}, root, depth + 1));
-}
-
-const SAMPLES = {
-  "date-time": "2030-01-31T12:00:00Z",
-  date: "2030-01-31",
-  time: "12:00:00Z",
-  uuid: "00000000-0000-4000-8000-000000000000",
-};
-
-/** The name and settled schema of each field of the body. */
-export function fields(schema) {
-  return Object.entries(settle(schema ?? {}, schema).properties ?? {}).map(([name, field]) => [
-    name,
-    settle(field, schema),
-  ]);
-}
-
-/** The first text field that carries a picture, or null. */
-export function imageField(schema) {
-  const texts = fields(schema).filter(([, field]) => [field.type].flat().includes("string"));
-  const found =
-    texts.find(([name]) => name === "image") ?? texts.find(([, field]) => field.contentEncoding === "base64");
-  return found ? found[0] : null;
 }

@@ -1,120 +1,194 @@
-// A small board to draw on. It also shows the picture that is in the request at the moment.
+// A board to draw on: black ink on white paper. It takes picture files too, and shows the picture in the request.
 
-import { h } from "./dom.js";
+import { bytesOf, h } from "./dom.js";
 
-const SIZE = 280;
-const PEN = 16;
+const SIDE = 512; // drawn finer than it is sent, so that lines look smooth on any screen
+const SENT = 256;
+const PENS = [
+  ["fine", 12],
+  ["medium", 20],
+  ["bold", 36],
+];
 
-/** A board with file picker; `changed` gets each new picture in base64, `show(base64)` puts one on it. */
-export function sketch(changed) {
+/** `changed(base64, media)` gets each new picture; `show(base64)` puts one on the board without telling. */
+export function sketch(changed, { label = "Picture", accept = "image/*" } = {}) {
   const canvas = h("canvas", {
-    width: SIZE,
-    height: SIZE,
+    width: SIDE,
+    height: SIDE,
     role: "img",
-    "aria-label": "Drawing board; a file can be chosen instead",
+    "aria-label": `${label}: draw with mouse, pen or finger, or choose a file`,
   });
-  const pen = canvas.getContext("2d", { willReadFrequently: true });
+  const ink = canvas.getContext("2d", { willReadFrequently: true });
   let shown = null; // base64 of what the board shows
-  let last = null;
+  let strokes = []; // what was drawn by hand since the paper was blank
+  let isDrawing = false;
+  let pen = PENS[1][1];
 
   const blank = () => {
-    pen.fillStyle = "#fff";
-    pen.fillRect(0, 0, SIZE, SIZE);
+    ink.fillStyle = "#fff";
+    ink.fillRect(0, 0, SIDE, SIDE);
   };
   const publish = () => {
-    shown = canvas.toDataURL("image/png").split(",")[1];
-    changed(shown);
+    shown = export256(canvas);
+    undo.disabled = !strokes.length;
+    changed(shown, "image/png");
   };
-  const stroke = (event) => {
+  const place = (event) => {
     const box = canvas.getBoundingClientRect();
-    const point = [
-      ((event.clientX - box.left) * SIZE) / box.width,
-      ((event.clientY - box.top) * SIZE) / box.height,
-    ];
-    Object.assign(pen, { lineWidth: PEN, lineCap: "round", lineJoin: "round", strokeStyle: "#000" });
-    pen.beginPath();
-    pen.moveTo(...(last ?? point));
-    pen.lineTo(...point);
-    pen.stroke();
-    last = point;
+    return [((event.clientX - box.left) * SIDE) / box.width, ((event.clientY - box.top) * SIDE) / box.height];
   };
-  let own = false; // a first stroke on somebody else's picture starts a fresh one
+  const redraw = () => {
+    blank();
+    strokes.forEach((stroke) => draw(ink, stroke));
+  };
+
   canvas.addEventListener("pointerdown", (event) => {
     if (event.button !== 0) return;
+    event.preventDefault();
     canvas.setPointerCapture(event.pointerId);
-    if (!own) blank();
-    own = true;
-    stroke(event);
+    isDrawing = true;
+    shown = null; // a picture that is still being decoded comes too late
+    strokes.push({ width: pen, points: [place(event)] }); // the first one on a given picture starts afresh
+    redraw();
+    hint.hidden = true;
   });
   canvas.addEventListener("pointermove", (event) => {
-    if (!last) return;
+    if (!isDrawing) return;
     const steps = event.getCoalescedEvents?.() ?? [];
-    (steps.length ? steps : [event]).forEach(stroke);
+    strokes.at(-1).points.push(...(steps.length ? steps : [event]).map(place));
+    redraw();
   });
   for (const name of ["pointerup", "pointercancel"]) {
     canvas.addEventListener(name, () => {
-      if (!last) return;
-      last = null;
+      if (!isDrawing) return;
+      isDrawing = false;
       publish();
     });
   }
 
   const show = async (base64) => {
-    if (typeof base64 !== "string" || base64 === shown) return;
+    if (base64 === shown) return;
     shown = base64;
-    own = false;
-    const picture = await decode(base64);
+    strokes = [];
+    undo.disabled = true;
+    const picture = typeof base64 === "string" && base64 ? await decode(base64) : null;
     if (shown !== base64) return; // a newer one came while this one was decoded
     blank();
-    if (!picture) return;
-    const scale = Math.min(SIZE / picture.width, SIZE / picture.height);
-    const [width, height] = [picture.width * scale, picture.height * scale];
-    pen.imageSmoothingEnabled = scale < 1;
-    pen.drawImage(picture, (SIZE - width) / 2, (SIZE - height) / 2, width, height);
+    hint.hidden = picture !== null;
+    if (picture) fit(ink, picture, SIDE);
   };
-  const clear = () => {
-    blank();
-    own = true;
-    publish();
-  };
-  const pick = async (event) => {
-    const [file] = event.target.files;
+  const take = async (file) => {
     if (!file) return;
     const base64 = await encode(file);
     show(base64);
-    changed(base64);
+    changed(base64, file.type || "application/octet-stream");
   };
-  blank();
-  const side = h(
-    "div",
-    { class: "side" },
-    h("p", { class: "quiet" }, "Draw here, or take a picture from a file."),
-    h("button", { type: "button", onclick: clear }, "Clear"),
-    h(
-      "label",
-      { class: "field" },
-      "Picture file",
-      h("input", { type: "file", accept: "image/*", onchange: pick }),
-    ),
+  const clear = () => {
+    strokes = [];
+    blank();
+    hint.hidden = false;
+    publish();
+  };
+  const undo = h("button", { type: "button", disabled: true }, "Undo");
+  undo.addEventListener("click", () => {
+    strokes.pop();
+    redraw();
+    publish();
+  });
+  const hint = h("p", { class: "paper-hint", "aria-hidden": "true" }, "Draw here, or drop a picture");
+  const file = h("input", {
+    type: "file",
+    accept,
+    class: "unseen",
+    onchange: (event) => take(event.target.files[0]),
+  });
+  const pens = h(
+    "select",
+    { "aria-label": "Pen", onchange: (event) => (pen = Number(event.target.value)) },
+    PENS.map(([name, width]) => h("option", { value: width, selected: width === pen }, `${name} pen`)),
   );
-  return { element: h("div", { class: "sketch" }, canvas, side), show };
+  const paper = h("div", { class: "paper" }, canvas, hint);
+  onDrop(paper, take);
+  blank();
+  const tools = h(
+    "div",
+    { class: "tools" },
+    h("button", { type: "button", onclick: clear }, "Clear"),
+    undo,
+    pens,
+    h("label", { class: "button" }, file, "Open file"),
+  );
+  return { element: h("div", { class: "sketch" }, paper, tools), show, take };
+}
+
+/** Has `take` get a file that is dropped on an element. */
+export function onDrop(element, take) {
+  const over = (isOver) => (event) => {
+    if (![...(event.dataTransfer?.types ?? [])].includes("Files")) return;
+    event.preventDefault();
+    element.classList.toggle("over", isOver);
+  };
+  element.addEventListener("dragenter", over(true));
+  element.addEventListener("dragover", over(true));
+  element.addEventListener("dragleave", over(false));
+  element.addEventListener("drop", (event) => {
+    over(false)(event);
+    take(event.dataTransfer.files[0]);
+  });
+}
+
+/** A small canvas with the picture, for a tile; empty where the text is no picture. */
+export function thumbnail(base64, side = 56) {
+  const canvas = h("canvas", { width: 2 * side, height: 2 * side, class: "thumb", "aria-hidden": "true" });
+  decode(base64).then((picture) => picture && fit(canvas.getContext("2d"), picture, 2 * side));
+  return canvas;
 }
 
 /** The picture, or null where the text is not one. Uses no data: address, which a strict policy forbids. */
-async function decode(base64) {
+export async function decode(base64) {
   try {
-    const bytes = Uint8Array.from(atob(base64.replace(/^data:[^,]*,/, "")), (char) => char.charCodeAt(0));
-    return await createImageBitmap(new Blob([bytes]));
+    return await createImageBitmap(new Blob([bytesOf(base64.replace(/^data:[^,]*,/, ""))]));
   } catch {
     return null;
   }
 }
 
-function encode(file) {
+/** A file's bytes as base64. */
+export function encode(file) {
   return new Promise((resolve, reject) => {
     const reader = new FileReader();
     reader.onload = () => resolve(reader.result.split(",")[1] ?? "");
     reader.onerror = () => reject(reader.error);
     reader.readAsDataURL(file);
   });
+}
+
+function draw(ink, { width, points }) {
+  Object.assign(ink, { lineWidth: width, lineCap: "round", lineJoin: "round", strokeStyle: "#000" });
+  ink.beginPath();
+  ink.moveTo(...points[0]);
+  // Through the middles of the way from point to point: a line without corners.
+  points.forEach(([x, y], i) => {
+    const [nextX, nextY] = points[i + 1] ?? [x, y];
+    ink.quadraticCurveTo(x, y, (x + nextX) / 2, (y + nextY) / 2);
+  });
+  ink.stroke();
+}
+
+function fit(ink, picture, side) {
+  const scale = Math.min(side / picture.width, side / picture.height);
+  const [width, height] = [picture.width * scale, picture.height * scale];
+  ink.fillStyle = "#fff";
+  ink.fillRect(0, 0, side, side);
+  // A tiny picture is shown by its pixels, as the model sees it.
+  ink.imageSmoothingEnabled = scale < 6;
+  ink.drawImage(picture, (side - width) / 2, (side - height) / 2, width, height);
+}
+
+function export256(canvas) {
+  const small = h("canvas", { width: SENT, height: SENT });
+  const ink = small.getContext("2d");
+  ink.imageSmoothingQuality = "high";
+  ink.drawImage(canvas, 0, 0, SENT, SENT);
+  return small.toDataURL("image/png").split(",")[1];
 }

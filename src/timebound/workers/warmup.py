@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,8 @@ from timebound.target import describe
 from timebound.types import Body, ModelInfo
 from timebound.workers.runner import Runner
 from timebound.workers.samples import read_samples
+
+_LONGEST_DESCRIPTION = 500
 
 
 def warm_up(runner: Runner, clock: Clock) -> ModelInfo:
@@ -44,6 +47,7 @@ def _info(runner: Runner, schema: dict[str, Any] | None, example: Any, took: flo
     return ModelInfo(
         name=runner.name,
         version=cls.version,
+        description=_first_paragraph(cls),
         path=cls.path,
         deadline_s=float(cls.deadline),
         key=cls.key,
@@ -66,6 +70,11 @@ def _info(runner: Runner, schema: dict[str, Any] | None, example: Any, took: flo
         is_parallel=parallel,
         warm_up_s=took,
     )
+
+
+def _first_paragraph(cls: type[Model]) -> str:
+    text = inspect.cleandoc(cls.__dict__.get("__doc__") or "")  # not the base class's own
+    return " ".join(text.partition("\n\n")[0].split())[:_LONGEST_DESCRIPTION]
 
 
 def _twice(clock: Clock, run: Any) -> float:
