@@ -236,8 +236,8 @@ def test_a_picture_in_a_field_comes_from_the_board_or_a_file(
     browser.draw(within(".paper canvas"), *CROSS)
     send(browser)
     assert browser.text(within(".word .big")) == "十"
-    same = browser.run("[...document.querySelectorAll('.ballot')].map((one) => one.dataset.same)")
-    assert same == ["true", "true", "false"]
+    views = browser.run("[...document.querySelectorAll('.ballot')].map((one) => one.dataset.view)")
+    assert views == ["agrees", "agrees", "differs"]
     assert set(body(browser)) == {"esun_uuid", "image"}
     assert body(browser)["esun_uuid"] != "e", "each call has a key of its own"
     browser.picture(OUT / "page-characters.png")

@@ -836,3 +836,31 @@ def test_one_pause_is_one_accident_however_many_guards_it_hits() -> None:
     world.loop.advance(3.0)
     assert len(world.errors()) == 200
     assert world.dispatcher.margin_s == MARGIN_S
+
+
+def test_votes_go_to_the_items_that_asked() -> None:
+    world = World(members=2)
+    world.up("a")
+    for name, wants_votes in (("one", False), ("two", True)):
+        request = Request(name, "m", name.encode(), world.clock.now(), world.clock.now() + 1, wants_votes=wants_votes)
+        world.dispatcher.submit(request, world._deliver_to(name))
+    world.loop.run_due()
+    asked = [ticket.payload.wants_votes for ticket in world.sent[-1][1].tickets]
+    outcomes = [Outcome(b"answer") for _ in asked]
+    world.dispatcher.report("a", Report(outcomes, NO_TIME, 2, 2, {asked.index(True): "[1]"}))
+    votes = {name: result.votes for name, result in world.delivered if isinstance(result, Result)}
+    assert votes == {"one": "", "two": "[1]"}
+
+
+def test_a_partial_answer_keeps_the_votes_it_came_with() -> None:
+    world = World(members=3, deadline_s=1.0)
+    world.up("a")
+    now = world.clock.now()
+    world.dispatcher.submit(Request("one", "m", b"one", now, now + 1, wants_votes=True), world._deliver_to("one"))
+    world.loop.run_due()
+    world.loop.advance(0.1)
+    world.dispatcher.report("a", Report([Outcome(b"so far")], NO_TIME, 2, 3, {0: "[1,2]"}))
+    world.loop.advance(2)
+    ((_, result),) = world.delivered
+    assert isinstance(result, Result)
+    assert (result.quality, result.members, result.votes) == ("partial", 2, "[1,2]")

@@ -32,8 +32,11 @@ FRAMES: list[tuple[wire.Head, list[bytes]]] = [
     (wire.Ready([INFO, ModelInfo(name="echo", body=Body.RAW)], 2), []),
     (wire.Failed("cannot load: é", "Traceback ..."), []),
     (wire.Stop(), []),
-    (wire.Batch(7, "digits", [1.5, 2.5, 3.5], [2, 0, 3]), [b"ab", b"", b"\x00\xff\x01"]),
-    (wire.Outcomes(7, ["", "bad_input"], ["application/json"] * 2, [2, 1], 0.1, 0.2, 0.3, 2, 3), [b"{}", b"x"]),
+    (wire.Batch(7, "digits", [1.5, 2.5, 3.5], [2, 0, 3], votes=[1]), [b"ab", b"", b"\x00\xff\x01"]),
+    (
+        wire.Outcomes(7, ["", "bad_input"], ["application/json"] * 2, [2, 1], 0.1, 0.2, 0.3, 2, 3, {1: "[]"}),
+        [b"{}", b"x"],
+    ),
     (wire.Decision(7, True), []),
     (wire.Errand([8, 9], ["fallback", "size"], ["digits", "echo"], [2, 1]), [b"{}", b"x"]),
     (wire.ErrandDone(8, "", "application/json", 40.0), [b"{}"]),

@@ -191,28 +191,22 @@ function votesView(headers, model, answer, request) {
 
 function voteView(vote, word, request) {
   const own = headline(vote.answer, request);
-  const isSame = own !== null && own === word;
-  const said =
-    vote.problem ??
-    (vote.bytes === undefined ? (own ?? JSON.stringify(vote.answer ?? "…")) : bytes(vote.bytes));
+  const said = vote.problem ?? (vote.bytes === undefined ? (own ?? vote.answer) : bytes(vote.bytes));
+  const shown = typeof said === "string" ? said : said === undefined ? "not told" : JSON.stringify(said);
   const sure = certainty(vote.answer);
+  const view = own !== null && isLabel(word) ? (own === word ? "agrees" : "differs") : null;
+  const notes = [sure === null ? null : percent(sure), view].filter(Boolean).join(", ");
   return h(
     "div",
-    { class: "ballot", "data-same": own === null || word === null ? null : String(isSame) },
+    { class: "ballot", "data-view": view },
     h("p", { class: "quiet" }, vote.member),
-    h("p", { class: "big", "data-size": vote.problem || own === null ? "text" : size(said) }, said),
-    h(
-      "p",
-      { class: "quiet" },
-      [
-        sure === null ? null : percent(sure),
-        own === null || word === null ? null : isSame ? "agrees" : "differs",
-      ]
-        .filter(Boolean)
-        .join(", "),
-    ),
+    h("p", { class: "big", "data-size": own === null ? "text" : size(shown) }, shown),
+    notes && h("p", { class: "quiet" }, notes),
   );
 }
+
+/** Members agree or differ on labels; of measured numbers each has its own. */
+const isLabel = (word) => word !== null && !/^-?\d+\.\d|e-?\d+$/.test(word);
 
 // --- how it came about -----------------------------------------------------------------------------------
 

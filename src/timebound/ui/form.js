@@ -181,7 +181,9 @@ const CONTROLS = {
 };
 
 function choice(field, id, edit, values) {
-  const none = field.isRequired ? [] : [h("option", { value: "" }, "not given")];
+  const left =
+    field.default === undefined || field.default === null ? "not given" : `${field.default} (default)`;
+  const none = field.isRequired ? [] : [h("option", { value: "" }, left)];
   const input = h(
     "select",
     { id },

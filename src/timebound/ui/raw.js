@@ -41,6 +41,7 @@ export function rawBody(model, changed) {
     },
   );
   const part = () => parts[chosen];
+  if (typeof model.example === "string") parts.text?.put(model.example);
   return {
     bar: names.length > 1 ? way.bar : null,
     element: h(
@@ -115,6 +116,7 @@ function textPart(media, changed) {
     ),
     type: () => media,
     content: () => input.value,
+    put: (text) => (input.value = text),
     show: ({ data }) => (input.value = new TextDecoder().decode(bytesOf(data))),
     clear: () => {
       input.value = "";
