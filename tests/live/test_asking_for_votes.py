@@ -77,6 +77,16 @@ def test_asking_for_votes_does_not_make_it_another_request(voters: Serving, gate
         assert "timebound-votes" not in second.result().headers
 
 
+def test_votes_are_not_kept_with_the_result(voters: Serving) -> None:
+    body = {"value": 1, "id": "kept"}
+    first = voters.http.post("/predictions/voters", json=body, headers=ASK)
+    again = voters.http.post("/predictions/voters", json=body, headers=ASK)
+    assert len(votes(first)) == 3
+    assert again.headers["timebound-source"] == "stored"
+    assert "timebound-votes" not in again.headers
+    assert again.content == first.content
+
+
 def test_details_nobody_knows_are_refused(voters: Serving) -> None:
     answer = voters.http.post("/predictions/voters", json={"value": 1}, headers={"Timebound-Details": "gossip"})
     assert (answer.status_code, answer.json()["code"]) == (400, "bad_header")

@@ -120,7 +120,7 @@ def test_the_copied_call_gives_the_same_answer(demo: Serving, browser: Browser) 
     send(browser)
     said = subprocess.run(["bash", "-c", copied(browser)], capture_output=True, text=True, check=True, timeout=20)
     assert json.loads(said.stdout.splitlines()[-1])["digit"] == 3
-    assert "timebound-votes: [" in said.stdout
+    assert "timebound-source: stored" in said.stdout, "it has the same key, so it is the same request"
 
 
 def test_a_text_is_typed_and_its_answer_read(showcase: Serving, browser: Browser) -> None:

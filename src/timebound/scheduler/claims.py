@@ -57,7 +57,7 @@ class Claims:
         if pending.kept is Quality.FULL or pending.kept is result.quality:
             return
         pending.kept = result.quality
-        replayed = msgspec.structs.replace(result, source=Source.STORED, queue_s=0.0, timing=Timing())
+        replayed = msgspec.structs.replace(result, source=Source.STORED, queue_s=0.0, timing=Timing(), votes="")
         stored = Stored(pending.fingerprint, replayed, self._wall())
         self._store.complete(pending.key, stored, pending.info.keep_s)
 
