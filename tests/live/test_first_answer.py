@@ -113,10 +113,10 @@ def test_metrics_count_the_answers(demo: Serving) -> None:
 def test_a_python_file_is_served_at_its_own_path_and_by_its_name() -> None:
     with Serving(MODELS / "echo.py") as serving:
         at_path = serving.http.post("/inference", json={"value": 7, "id": "a"})
-        by_name = serving.http.post("/predictions/echo", json={"value": 8, "id": "a"})
+        by_name = serving.http.post("/predictions/echo", json={"value": 8, "id": "b"})
         (model,) = serving.http.get("/v1/models").json()["models"]
     assert at_path.json() == {"value": 7, "id": "a"}
-    assert by_name.json() == {"value": 8, "id": "a"}
+    assert by_name.json() == {"value": 8, "id": "b"}
     assert (model["key"], model["paths"]) == ("id", ["/inference", "/predictions/echo"])
 
 
