@@ -246,7 +246,8 @@ class _Slots:
         cores = slot.siblings if batch.is_alone else 1
         deadlines = [ticket.deadline for ticket in batch.tickets]
         lengths = [len(body) for body in bodies]
-        votes = [place for place, ticket in enumerate(batch.tickets) if ticket.payload.wants_votes]
+        is_ensemble = batch.tickets[0].payload.info.members > 1
+        votes = [place for place, t in enumerate(batch.tickets) if t.payload.wants_votes] if is_ensemble else []
         slot.send(wire.Batch(batch.id, batch.model, deadlines, lengths, ask_after_s, cores, votes), bodies)
 
     def decide(self, slot: Any, batch: Batch, *, go: bool) -> None:
