@@ -206,3 +206,15 @@ def test_a_file_that_is_no_toml_is_named(tmp_path: Path) -> None:
 def test_any_text_is_read_or_refused_in_a_sentence(option: Any, value: str) -> None:
     with suppress(SetupError):
         resolve({option.name: value}, {}, Path("/nowhere"))
+
+
+def test_the_served_folders_file_comes_last(tmp_path: Path) -> None:
+    here, app = tmp_path / "here", tmp_path / "app"
+    for folder in (here, app):
+        folder.mkdir()
+    (app / "timebound.toml").write_text('port = 1\ndeadline = "250ms"\n')
+    (here / "timebound.toml").write_text("port = 2\n")
+    config = resolve({}, {}, here, served=app)
+    assert (config.port, config.deadline) == (2, 0.25)
+    assert config.sources == {"port": "timebound.toml", "deadline": str(app / "timebound.toml")}
+    assert resolve({}, {}, app, served=app).sources["port"] == "timebound.toml"

@@ -14,7 +14,7 @@ ROOT = "__init__"  # the public names; stands for `import timebound` too
 DRAWERS = {"utils", "common", "helpers", "misc"}
 
 BASE = {"errors", "clock", "types"}
-NOUNS = {"body", "model", "events", "config", "log", "image", "profile"}
+NOUNS = {"body", "model", "events", "config", "log", "image", "profile", "text"}
 ALLOWED: Mapping[str, set[str]] = {
     "errors": set(),
     "clock": set(),
@@ -34,7 +34,7 @@ ALLOWED: Mapping[str, set[str]] = {
     | {"backends", "target", "scheduler", "store", "workers", "admission", "http", "observe", ROOT},
     "cli": {"config", "errors", "log", "target", "server", ROOT},
     # What users see: the public names, and a model written with nothing but them.
-    ROOT: {"errors", "model", "image", "backends"},
+    ROOT: {"errors", "model", "image", "text", "backends"},
     "demo": {ROOT},
 }
 

@@ -9,10 +9,11 @@ from textwrap import dedent
 
 import pytest
 from tests.models.onnx_files import save_doubler
+from tests.models.torch_files import save_export, save_script
 
 from timebound.errors import SetupError
 from timebound.model import Model, name_of
-from timebound.target import check_target, describe, load_models
+from timebound.target import check_target, describe, load_models, understudies
 
 ECHO = """
     import timebound as tb
@@ -144,6 +145,29 @@ def test_a_folder_serves_the_newest_version_of_each_model(tmp_path: Path) -> Non
     assert models == {"twice": "10", "plain": "1", "echo": "1"}
 
 
+def test_torch_files_are_served_alone_and_in_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "twice" / "1").mkdir(parents=True)
+    save_export(tmp_path / "twice" / "1" / "model.pt2")
+    save_script(tmp_path / "thrice.pt", inputs="x: float32[any, 3]")
+    assert sorted(names(tmp_path)) == ["thrice", "twice"]
+    assert names(tmp_path / "thrice.pt") == ["thrice"]
+
+
+def test_a_folder_with_an_app_in_it_is_that_app(tmp_path: Path) -> None:
+    write(tmp_path / "hello" / "app.py", ECHO)
+    save_doubler(tmp_path / "hello" / "net.onnx")
+    (model,) = load(tmp_path / "hello")
+    assert (name_of(type(model)), type(model).version) == ("echo", "1")
+    assert [name_of(type(each)) for each in understudies(tmp_path / "hello")] == ["echo"]
+
+
+def test_an_app_in_a_version_may_have_model_files_beside_it(tmp_path: Path) -> None:
+    write(tmp_path / "models" / "hello" / "2" / "app.py", ECHO)
+    save_doubler(tmp_path / "models" / "hello" / "2" / "net.onnx")
+    (model,) = load(tmp_path / "models")
+    assert (name_of(type(model)), type(model).version) == ("hello", "2")
+
+
 def test_a_version_may_be_written_with_leading_zeros(tmp_path: Path) -> None:
     save_doubler(tmp_path / "twice" / "001" / "model.onnx")
     save_doubler(tmp_path / "twice" / "002" / "model.onnx")
@@ -157,26 +181,24 @@ def test_a_version_holds_exactly_one_model(tmp_path: Path, count: int) -> None:
     place.mkdir(parents=True)
     for number in range(count):
         (place / f"{number}.onnx").touch()
-    assert complaint(tmp_path) == f"{place} must hold exactly one .onnx file or an app.py, and holds {count}"
+    assert complaint(tmp_path) == f"{place} must hold an app.py or exactly one model file, and holds {count}"
 
 
 def test_a_path_that_is_not_there_is_named(tmp_path: Path) -> None:
     missing = tmp_path / "app.py"
-    with pytest.raises(
-        SetupError, match=r"does not exist; give a \.py file, an \.onnx file or a folder of models"
-    ) as caught:
+    with pytest.raises(SetupError, match=r"does not exist; give a \.py, \.onnx, \.pt2 or \.pt file") as caught:
         check_target(missing)
     assert str(caught.value).startswith(str(missing))
 
 
 def test_another_kind_of_file_is_named(tmp_path: Path) -> None:
     file = write(tmp_path / "model.pkl", "")
-    assert complaint(file) == f"{file} is neither a .py nor an .onnx file, and those are what can be served"
+    assert complaint(file) == f"{file} is no .py, .onnx, .pt2 or .pt file, and those are what can be served"
 
 
 def test_a_folder_without_a_model_is_told_where_models_go(tmp_path: Path) -> None:
     assert complaint(tmp_path) == (
-        f"no model in {tmp_path}; put files at <model>/<version>/model.onnx (or app.py), or <model>.onnx, in it"
+        f"no model in {tmp_path}; put an app.py in it, or files at <model>/<version>/model.onnx or <model>.onnx"
     )
 
 

@@ -9,20 +9,23 @@ from timebound.errors import BadInput
 from timebound.model import Image64, Model, Struct
 
 if TYPE_CHECKING:
-    from timebound import image
+    from timebound import image, text
     from timebound.backends.ensemble import ensemble
     from timebound.backends.onnx import onnx
     from timebound.backends.python import python
+    from timebound.backends.torch import torch
 
 __version__ = "0.1.0"
-__all__ = ["BadInput", "Image64", "Model", "Struct", "ensemble", "image", "onnx", "python"]
+__all__ = ["BadInput", "Image64", "Model", "Struct", "ensemble", "image", "onnx", "python", "text", "torch"]
 
-# The gateway serves without numpy and onnxruntime; only a worker that names them pays for their import.
+# The gateway serves without numpy, onnxruntime and torch; only a worker that names them pays for their import.
 _LATE = {
     "ensemble": ("timebound.backends.ensemble", "ensemble"),
     "image": ("timebound.image", None),
     "onnx": ("timebound.backends.onnx", "onnx"),
     "python": ("timebound.backends.python", "python"),
+    "text": ("timebound.text", None),
+    "torch": ("timebound.backends.torch", "torch"),
 }
 
 

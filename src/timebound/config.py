@@ -1,7 +1,7 @@
 """Every option once: name, default, meaning. Flags, environment, files and the docs table derive from it.
 
 An option is looked up in this order, and `Config.sources` remembers where it was found:
-flag, environment (TIMEBOUND_<NAME>), `.env`, `timebound.toml`, default.
+flag, environment (TIMEBOUND_<NAME>), `.env`, `timebound.toml`, the served folder's `timebound.toml`, default.
 """
 
 from __future__ import annotations
@@ -170,14 +170,21 @@ def default_of(option: Field[Any]) -> Any:
     return option.default
 
 
-def resolve(flags: Mapping[str, Any], environment: Mapping[str, str], folder: Path) -> Config:
-    """The configuration for a server started in `folder`; raises `SetupError` naming the value and its source."""
-    layers = [
+def resolve(
+    flags: Mapping[str, Any], environment: Mapping[str, str], folder: Path, served: Path | None = None
+) -> Config:
+    """The configuration for a server started in `folder`, serving the folder `served` if it is one.
+
+    Raises `SetupError` naming the value and its source.
+    """
+    layers: list[tuple[str, Mapping[str, Any]]] = [
         ("flag", flags),
         ("environment", _from_environment(environment, "environment")),
         (".env", _from_environment(_dotenv(folder / ".env"), ".env")),
         (FILE, _from_toml(folder / FILE)),
     ]
+    if served is not None and served.resolve() != folder.resolve():
+        layers.append((str(served / FILE), _from_toml(served / FILE)))
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
     for option in options():

@@ -13,20 +13,22 @@ from timebound.errors import SetupError
 from timebound.model import Model, check_class, name_of
 
 _OURS = str(Path(__file__).parent)
-_FILES = {".py": "Python file", ".onnx": "ONNX file"}
+_APP = "app.py"
+_MODEL_FILES = (".onnx", ".pt2", ".pt")
+"""What is served by its signature; `tb.onnx` and `tb.torch` open them."""
 
 
 def check_target(target: Path) -> None:
     """Raise `SetupError` if `target` can be seen to be wrong without loading it."""
     if not target.exists():
-        raise SetupError(f"{target} does not exist; give a .py file, an .onnx file or a folder of models")
+        raise SetupError(f"{target} does not exist; give a .py, .onnx, .pt2 or .pt file, or a folder")
     if target.is_dir():
-        if not list(_folder_files(target)):
+        if not list(_files(target)):
             raise SetupError(
-                f"no model in {target}; put files at <model>/<version>/model.onnx (or app.py), or <model>.onnx, in it"
+                f"no model in {target}; put an app.py in it, or files at <model>/<version>/model.onnx or <model>.onnx"
             )
-    elif target.suffix not in _FILES:
-        raise SetupError(f"{target} is neither a .py nor an .onnx file, and those are what can be served")
+    elif target.suffix not in (".py", *_MODEL_FILES):
+        raise SetupError(f"{target} is no .py, .onnx, .pt2 or .pt file, and those are what can be served")
 
 
 def load_models(target: Path, *, threads: int) -> list[Model]:
@@ -35,7 +37,7 @@ def load_models(target: Path, *, threads: int) -> list[Model]:
     models = [
         model
         for file, name, version in _files(target)
-        for model in _load(file, name, version, threads=threads, is_folder=target.is_dir())
+        for model in _load(file, name, version, threads=threads, is_folder=_is_folder_of_models(target))
     ]
     names = [name_of(type(model)) for model in models]
     paths = [type(model).path or f"/predictions/{name}" for model, name in zip(models, names, strict=True)]
@@ -53,44 +55,61 @@ def understudies(target: Path) -> list[Model]:
     for file, name, version in _files(target):
         if file.suffix == ".py":
             classes = _model_classes(file)
-            if target.is_dir():
+            if _is_folder_of_models(target):
                 _name_by_folder(classes, name, version)
             made += [cls() for cls in classes]
     return made
 
 
 def _files(target: Path) -> Iterator[tuple[Path, str, str]]:
-    if target.is_dir():
+    if _is_folder_of_models(target):
         return _folder_files(target)
-    return iter([(target, target.stem, "1")])
+    file = target / _APP if target.is_dir() else target
+    return iter([(file, file.stem, "1")])
+
+
+def _is_folder_of_models(target: Path) -> bool:
+    """Whether models lie in folders of their own; a folder with an app.py in it is that one app."""
+    return target.is_dir() and not (target / _APP).is_file()
 
 
 def _folder_files(folder: Path) -> Iterator[tuple[Path, str, str]]:
-    """(file, model, version) of each model: the newest version of <model>/<version>/, and <model>.onnx."""
+    """(file, model, version) of each model: the newest version of <model>/<version>/, and <model>.onnx and the like."""
     for entry in sorted(folder.iterdir()):
-        if entry.is_file() and entry.suffix == ".onnx":
+        if entry.is_file() and entry.suffix in _MODEL_FILES:
             yield entry, entry.stem, "1"
         elif entry.is_dir():
             versions = [v for v in entry.iterdir() if v.is_dir() and v.name.isdecimal()]
             for place in sorted(versions, key=lambda folder: int(folder.name))[-1:]:
-                files = sorted([*place.glob("*.onnx"), *place.glob("app.py")])
+                # An app may open model files that lie beside it; without one, the file is the model.
+                files = [*place.glob(_APP)] or [f for f in place.iterdir() if f.suffix in _MODEL_FILES]
                 if len(files) != 1:
-                    raise SetupError(f"{place} must hold exactly one .onnx file or an app.py, and holds {len(files)}")
+                    raise SetupError(f"{place} must hold an app.py or exactly one model file, and holds {len(files)}")
                 yield files[0], entry.name, str(int(place.name))
 
 
 def _load(file: Path, name: str, version: str, *, threads: int, is_folder: bool) -> list[Model]:
     place = Place(file.resolve().parent, threads)
     with opened_in(place):
-        if file.suffix == ".onnx":
-            # Imported here: a Python-only model needs neither numpy nor onnxruntime.
-            from timebound.backends.onnx_model import onnx_model
-
-            return [onnx_model(file.resolve(), name=name, version=version)]
+        if file.suffix in _MODEL_FILES:
+            return [_load_file(file.resolve(), name, version)]
         classes = _model_classes(file)
         if is_folder:
             _name_by_folder(classes, name, version)
         return [_load_class(cls) for cls in classes]
+
+
+def _load_file(file: Path, name: str, version: str) -> Model:
+    # Imported here: a Python-only model needs neither numpy nor onnxruntime, an ONNX file no torch.
+    from timebound.backends.file_model import file_model
+
+    if file.suffix == ".onnx":
+        from timebound.backends.onnx import onnx
+
+        return file_model(onnx(file), name=name, version=version)
+    from timebound.backends.torch import torch_file
+
+    return file_model(torch_file(file), name=name, version=version)
 
 
 def _name_by_folder(classes: list[type[Model]], name: str, version: str) -> None:

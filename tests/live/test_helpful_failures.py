@@ -12,6 +12,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 from tests.live.serving import MODELS, PATIENCE_S, clean_environment
+from tests.models.torch_files import Trap, save_export, save_script, torch_pickle
 
 pytestmark = pytest.mark.live
 
@@ -67,17 +68,19 @@ def test_the_sentence_is_all_that_is_said(tmp_path: Path, source: str | None) ->
 
 def test_a_path_that_does_not_exist(tmp_path: Path) -> None:
     said = sentence_of("nowhere.py", folder=tmp_path)
-    assert "nowhere.py does not exist; give a .py file" in said
+    assert "nowhere.py does not exist; give a .py, .onnx" in said
 
 
 def test_a_file_of_an_unknown_kind(tmp_path: Path) -> None:
     (tmp_path / "model.txt").write_text("weights")
-    assert "model.txt is neither a .py nor an .onnx file" in sentence_of("model.txt", folder=tmp_path)
+    assert "model.txt is no .py, .onnx, .pt2 or .pt file" in sentence_of("model.txt", folder=tmp_path)
 
 
 def test_a_folder_without_a_model(tmp_path: Path) -> None:
     (tmp_path / "models").mkdir()
-    assert "no model in models; put files at <model>/<version>/model.onnx" in sentence_of("models", folder=tmp_path)
+    assert "no model in models; put an app.py in it, or files at <model>/<version>/model.onnx" in sentence_of(
+        "models", folder=tmp_path
+    )
 
 
 def test_a_file_that_defines_no_model(tmp_path: Path) -> None:
@@ -172,6 +175,29 @@ def test_a_model_file_that_is_missing(tmp_path: Path) -> None:
 def test_a_model_file_that_is_broken(tmp_path: Path) -> None:
     (tmp_path / "net.onnx").write_bytes(b"not a network")
     assert "onnxruntime cannot load" in sentence_of("net.onnx", folder=tmp_path)
+
+
+def test_a_torch_file_without_shapes(tmp_path: Path) -> None:
+    save_script(tmp_path / "net.pt")
+    assert "net.pt is TorchScript, which does not say the shape of its inputs" in sentence_of("net.pt", folder=tmp_path)
+
+
+def test_a_torch_pickle(tmp_path: Path) -> None:
+    (tmp_path / "net.pt").write_bytes(torch_pickle({"weights": Trap(tmp_path / "mark")}))
+    assert "a Python pickle, which can run any code when read" in sentence_of("net.pt", folder=tmp_path)
+    assert not (tmp_path / "mark").exists()
+
+
+def test_a_torch_file_exported_for_one_batch_size(tmp_path: Path) -> None:
+    save_export(tmp_path / "net.pt2", batch=None)
+    assert "was exported with a fixed batch (x: float32[2, 3])" in sentence_of("net.pt2", folder=tmp_path)
+
+
+def test_a_device_that_is_not_there(tmp_path: Path) -> None:
+    file = app(tmp_path, "def load(self): self.net = tb.torch(dict, device='cuda:99')")
+    said = sentence_of(file, folder=tmp_path)
+    assert "tb.torch(device='cuda:99')" in said
+    assert "CUDA device" in said
 
 
 def test_a_worker_that_ends_while_it_loads(tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ from tests.models.onnx_files import save_doubler
 
 import timebound as tb
 from timebound.backends.base import TensorSpec
-from timebound.backends.onnx_model import onnx_model
+from timebound.backends.file_model import file_model
+from timebound.backends.onnx import onnx
 from timebound.clock import ManualClock
 from timebound.errors import SetupError
 from timebound.model import request_schema
@@ -155,7 +156,7 @@ def test_the_second_run_is_the_first_guess_of_a_duration() -> None:
 
 
 def test_an_onnx_file_warms_itself_up(tmp_path: Path) -> None:
-    info = warm(onnx_model(save_doubler(tmp_path / "m.onnx"), name="twice"))
+    info = warm(file_model(onnx(save_doubler(tmp_path / "m.onnx")), name="twice"))
     assert (info.name, info.backend, info.example) == ("twice", "onnx", {"x": [0.0, 0.0, 0.0]})
 
 

@@ -97,6 +97,11 @@ class Ensemble:
                 break
         return mixture.value()
 
+    def warm_sizes(self, max_batch: int) -> list[int]:
+        """Batch sizes that any member wants to have met before serving."""
+        asked = [member.warm_sizes(max_batch) for member in self.members if hasattr(member, "warm_sizes")]
+        return sorted({size for sizes in asked for size in sizes})
+
     def put_in_order(self) -> None:
         """Where accuracies are known: most accuracy per second first, as the members last ran."""
         if self.accuracies is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ import numpy as np
 import onnxruntime
 
 from timebound.backends.base import TensorSpec, current_place
+from timebound.backends.signature import feed
 from timebound.errors import SetupError
 
 _DTYPES = {
@@ -41,70 +42,36 @@ class OnnxBackend:
         self.path = place.folder / path
         if not self.path.is_file():
             raise SetupError(f"model file not found: {self.path}; check the name, it is relative to {place.folder}")
+        self.label = self.path.name
         self._session = _open_session(self.path, threads or place.threads)
-        self.inputs = [_spec(node) for node in self._session.get_inputs()]
-        self.outputs = [_spec(node) for node in self._session.get_outputs()]
+        self.inputs: Sequence[TensorSpec] = [_spec(node) for node in self._session.get_inputs()]
+        self.outputs: Sequence[TensorSpec] = [_spec(node) for node in self._session.get_outputs()]
         # A first dimension that is a number was fixed at export: such a file takes only batches of that size.
         self.fixed_batch = self.inputs[0].shape[0] if self.inputs and self.inputs[0].shape else None
+        self.max_batch = self.fixed_batch
 
     def __call__(self, batch: Any) -> Any:
         """Run a batch: an array for a file with one input, else a dict; the same form comes back."""
-        feed = self._feed(batch)
-        count = len(next(iter(feed.values())))
+        given = feed(self.label, self.inputs, batch)
+        count = len(next(iter(given.values())))
         if self.fixed_batch is not None and count != self.fixed_batch:
             if self.fixed_batch != 1:
                 raise SetupError(
                     f"{self.path.name} was exported for batches of exactly {self.fixed_batch}; "
                     "export it again with a dynamic first dimension"
                 )
-            outputs = self._run_singly(feed, count)
+            outputs = self._run_singly(given, count)
         else:
-            outputs = self._session.run(None, feed)
+            outputs = self._session.run(None, given)
         if len(self.outputs) == 1:
             return outputs[0]
         return {spec.name: output for spec, output in zip(self.outputs, outputs, strict=True)}
 
-    def _run_singly(self, feed: dict[str, Any], count: int) -> list[Any]:
-        runs = [self._session.run(None, {name: value[i : i + 1] for name, value in feed.items()}) for i in range(count)]
+    def _run_singly(self, given: dict[str, Any], count: int) -> list[Any]:
+        runs = [
+            self._session.run(None, {name: value[i : i + 1] for name, value in given.items()}) for i in range(count)
+        ]
         return [np.concatenate(parts) for parts in zip(*runs, strict=True)]
-
-    def _feed(self, batch: Any) -> dict[str, Any]:
-        if isinstance(batch, Mapping):
-            missing = [spec.name for spec in self.inputs if spec.name not in batch]
-            if missing:
-                raise ValueError(f"{self.path.name} takes {self._signature()}; {', '.join(missing)} is missing")
-            feed = {spec.name: batch[spec.name] for spec in self.inputs}
-        elif len(self.inputs) == 1:
-            feed = {self.inputs[0].name: batch}
-        else:
-            raise ValueError(f"{self.path.name} takes several inputs, so give a dict: {self._signature()}")
-        for spec in self.inputs:
-            self._check(spec, feed[spec.name])
-        return feed
-
-    def _check(self, spec: TensorSpec, value: Any) -> None:
-        if not isinstance(value, np.ndarray):
-            raise ValueError(
-                f"{self.path.name} takes {spec}, but got a {type(value).__name__}: "
-                "its items have different shapes, or prepare() does not return arrays"
-            )
-        dtype = "str" if value.dtype.kind in "USO" else value.dtype.name
-        if dtype != spec.dtype:
-            raise ValueError(
-                f"{self.path.name} takes {spec}, but prepare() gave {dtype}: "
-                f"return .astype(np.{spec.dtype}) from prepare()"
-            )
-        wanted, given = spec.shape[1:], value.shape[1:]
-        if len(value.shape) != len(spec.shape) or any(
-            w is not None and w != g for w, g in zip(wanted, given, strict=True)
-        ):
-            raise ValueError(
-                f"{self.path.name} takes {spec}, but a batch of prepare()'s arrays has shape "
-                f"{tuple(value.shape)}: give items of shape {tuple('any' if w is None else w for w in wanted)}"
-            )
-
-    def _signature(self) -> str:
-        return ", ".join(str(spec) for spec in self.inputs)
 
 
 def onnx(path: str | Path, *, threads: int | None = None) -> OnnxBackend:

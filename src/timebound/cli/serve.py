@@ -15,12 +15,14 @@ from timebound.target import check_target
 _EXAMPLES = """\
 examples:
   timebound serve app.py --port 9000
-  timebound serve model.onnx --deadline 250ms
+  timebound serve model.onnx --deadline 250ms  likewise model.pt2 (torch.export)
+  timebound serve examples/insects             a folder with an app.py in it
   timebound serve models/ --host 0.0.0.0 --workers 2
   timebound serve app.py --print-config        every option, its value and where it came from
 
 Every option can also be set as TIMEBOUND_<OPTION> in the environment or in .env, or as a line
-of timebound.toml in the working directory. A flag beats the environment beats .env beats the file.
+of timebound.toml in the working directory. A flag beats the environment beats .env beats the file,
+and that beats a timebound.toml in the folder that is served.
 """
 
 
@@ -33,7 +35,9 @@ def add_to(verbs: Any) -> None:
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("target", type=Path, help="a .py file with timebound.Model classes, an .onnx file or a folder")
+    parser.add_argument(
+        "target", type=Path, help="a .py file with timebound.Model classes, an .onnx, .pt2 or .pt file, or a folder"
+    )
     add_options(parser)
     parser.set_defaults(run=lambda chosen: run(chosen.target, chosen))
 
@@ -53,7 +57,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(target: Path, chosen: argparse.Namespace) -> int:
     """Serve `target` with the options chosen."""
-    config = configuration(chosen)
+    config = configuration(chosen, target if target.is_dir() else None)
     if chosen.print_config:
         print(describe(config))
         return 0
@@ -61,10 +65,10 @@ def run(target: Path, chosen: argparse.Namespace) -> int:
     return start(target, config)
 
 
-def configuration(chosen: argparse.Namespace) -> Config:
+def configuration(chosen: argparse.Namespace, served: Path | None = None) -> Config:
     """The configuration from flags, environment and files."""
     flags = {option.name: getattr(chosen, option.name) for option in options()}
-    return resolve(flags, os.environ, Path.cwd())
+    return resolve(flags, os.environ, Path.cwd(), served)
 
 
 def start(target: Path, config: Config) -> int:

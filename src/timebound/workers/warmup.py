@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,18 +28,30 @@ def warm_up(runner: Runner, clock: Clock) -> ModelInfo:
     schema = request_schema(type(model).Request)
     example = model.example
     inputs = model.net.inputs if isinstance(model.net, Backend) else ()
-    if example is not None:
-        took = _twice(clock, lambda: _walk(runner, example_body(example), "the example"))
-        if type(model).max_batch > 1:
-            _walk(runner, example_body(example), "the example", count=2)  # one item hides a forgotten batch axis
-    elif inputs and type(model).infer is Model.infer:
-        took = _twice(clock, lambda: _zeros_run(runner, inputs))
+    if example is None and inputs and type(model).infer is Model.infer:
+        run = partial(_zeros_run, runner, inputs)
     else:
-        example = sample(schema) if schema is not None else b""
-        took = _twice(clock, lambda: _walk(runner, example_body(example), "a made-up body"))
+        what = "a made-up body" if example is None else "the example"
+        if example is None:
+            example = sample(schema) if schema is not None else b""
+        run = partial(_walk, runner, example_body(example), what)
+    took = _twice(clock, run)
+    if model.example is not None and type(model).max_batch > 1:
+        run(count=2)  # one item hides a forgotten batch axis
+    _run_sizes(model, run, clock)
     if isinstance(model.net, Ensemble):
         model.net.put_in_order()
     return _info(runner, schema, example, took)
+
+
+def _run_sizes(model: Model, run: Callable[..., None], clock: Clock) -> None:
+    """Run each batch size that the backend wants to have met, up to one that takes longer than the deadline."""
+    warm_sizes = getattr(model.net, "warm_sizes", None)
+    for size in warm_sizes(type(model).max_batch) if warm_sizes else ():
+        start = clock.now()
+        run(count=size)
+        if clock.now() - start > type(model).deadline:
+            return
 
 
 def _info(runner: Runner, schema: dict[str, Any] | None, example: Any, took: float) -> ModelInfo:
@@ -103,10 +117,10 @@ def _walk(runner: Runner, body: bytes, what: str, count: int = 1) -> None:
         raise SetupError(f"{runner.name}: {stage} failed on {what}: {describe(error)}{hint}") from error
 
 
-def _zeros_run(runner: Runner, inputs: Any) -> None:
+def _zeros_run(runner: Runner, inputs: Any, count: int = 1) -> None:
     arrays = {spec.name: _zeros(spec) for spec in inputs}
     try:
-        runner.infer([arrays if len(arrays) > 1 else next(iter(arrays.values()))])
+        runner.infer([arrays if len(arrays) > 1 else next(iter(arrays.values()))] * count)
     except Exception as error:
         raise SetupError(f"{runner.name}: the warm-up run on zeros failed: {describe(error)}") from error
 

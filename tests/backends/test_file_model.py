@@ -18,7 +18,8 @@ from tests.models.onnx_files import (
     save_sum_and_difference,
 )
 
-from timebound.backends.onnx_model import onnx_model
+from timebound.backends.file_model import file_model
+from timebound.backends.onnx import OnnxBackend
 from timebound.clock import ManualClock
 from timebound.errors import SetupError
 from timebound.model import check_class, example_body, name_of, request_schema
@@ -28,7 +29,7 @@ from timebound.workers.runner import Runner
 
 def answers(file: Path, *bodies: Any) -> list[Outcome]:
     """The outcomes of a batch of bodies, JSON-encoded."""
-    runner = Runner(onnx_model(file, name="tiny"), ManualClock())
+    runner = Runner(file_model(OnnxBackend(file), name="tiny"), ManualClock())
     report = runner.run([msgspec.json.encode(body) for body in bodies])
     assert report is not None
     return report.outcomes
@@ -45,13 +46,13 @@ def test_the_request_and_the_answer_are_read_from_the_file(tmp_path: Path) -> No
 
 
 def test_the_model_has_the_name_and_version_it_is_given(tmp_path: Path) -> None:
-    model = onnx_model(save_doubler(tmp_path / "m.onnx"), name="digits", version="7")
+    model = file_model(OnnxBackend(save_doubler(tmp_path / "m.onnx")), name="digits", version="7")
     check_class(type(model))
     assert (name_of(type(model)), type(model).version) == ("digits", "7")
 
 
 def test_the_example_is_a_body_the_model_answers(tmp_path: Path) -> None:
-    model = onnx_model(save_sum_and_difference(tmp_path / "m.onnx"), name="tiny")
+    model = file_model(OnnxBackend(save_sum_and_difference(tmp_path / "m.onnx")), name="tiny")
     assert model.example == {"a": [0.0, 0.0], "b": [0.0, 0.0]}
     report = Runner(model, ManualClock()).run([example_body(model.example)])
     assert report is not None
@@ -73,7 +74,7 @@ def test_input_names_need_not_be_python_names(tmp_path: Path) -> None:
 
 
 def test_the_schema_is_nested_lists_without_the_batch(tmp_path: Path) -> None:
-    model = onnx_model(save_echo(tmp_path / "m.onnx", INT64, ("n", 2, "w")), name="tiny")
+    model = file_model(OnnxBackend(save_echo(tmp_path / "m.onnx", INT64, ("n", 2, "w"))), name="tiny")
     schema = request_schema(type(model).Request)
     assert schema is not None
     (definition,) = schema["$defs"].values()
@@ -123,7 +124,7 @@ def test_a_wrong_type_or_a_missing_input_is_named_by_its_field(tmp_path: Path) -
 
 
 def test_texts_of_different_lengths_run_as_one_batch(tmp_path: Path) -> None:
-    model = onnx_model(save_echo(tmp_path / "m.onnx", STRING, ("n", 1)), name="tiny")
+    model = file_model(OnnxBackend(save_echo(tmp_path / "m.onnx", STRING, ("n", 1))), name="tiny")
     runner = Runner(model, ManualClock())
     requests = [runner.decode(msgspec.json.encode({"x": [text]})) for text in ("a", "longer")]
     outputs = runner.infer([model.prepare(request) for request in requests])
@@ -131,21 +132,21 @@ def test_texts_of_different_lengths_run_as_one_batch(tmp_path: Path) -> None:
 
 
 def test_a_file_exported_for_one_item_is_never_given_more(tmp_path: Path) -> None:
-    assert onnx_model(save_doubler(tmp_path / "m.onnx", batch=1), name="tiny").max_batch == 1
-    assert onnx_model(save_doubler(tmp_path / "n.onnx"), name="tiny").max_batch == 64
+    assert file_model(OnnxBackend(save_doubler(tmp_path / "m.onnx", batch=1)), name="tiny").max_batch == 1
+    assert file_model(OnnxBackend(save_doubler(tmp_path / "n.onnx")), name="tiny").max_batch == 64
 
 
 def test_an_input_without_a_batch_dimension_is_refused_at_start(tmp_path: Path) -> None:
     file = save(tmp_path / "m.onnx", [("Identity", ["x"], ["y"])], {"x": (INT64, ())}, {"y": (INT64, ())})
     with pytest.raises(SetupError) as caught:
-        onnx_model(file, name="tiny")
+        file_model(OnnxBackend(file), name="tiny")
     assert str(caught.value) == (
         "m.onnx: input x: int64[] has no batch dimension; export it with one, or write a class"
     )
 
 
 def test_not_a_number_is_answered_as_null(tmp_path: Path) -> None:
-    model = onnx_model(save_doubler(tmp_path / "m.onnx"), name="tiny")
+    model = file_model(OnnxBackend(save_doubler(tmp_path / "m.onnx")), name="tiny")
     runner = Runner(model, ManualClock())
     (output,) = runner.infer([np.full(3, np.nan, np.float32)])
     assert runner.encode(model.finish(output, None)).body == b'{"y":[null,null,null]}'

@@ -1,40 +1,49 @@
-"""A ready-made model around one ONNX file: its request and answer are read from the file's signature."""
+"""A ready-made model around one model file: its request and answer are read from the file's signature."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import reduce
-from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import numpy as np
 
 from timebound.backends.base import TensorSpec
-from timebound.backends.onnx import OnnxBackend
 from timebound.errors import BadInput, SetupError
 from timebound.model import Model
 
 
-def onnx_model(path: Path, *, name: str, version: str = "1") -> Model:
+class FileBackend(Protocol):
+    """A backend whose file says what it takes and gives; `max_batch` is the most it takes at once, if limited."""
+
+    label: str
+    inputs: Sequence[TensorSpec]
+    outputs: Sequence[TensorSpec]
+    max_batch: int | None
+
+    def __call__(self, batch: Any) -> Any: ...
+
+
+def file_model(net: FileBackend, *, name: str, version: str = "1") -> Model:
     """A model that takes one item per request: `{"<input>": nested lists}`, without the batch dimension."""
-    net = OnnxBackend(path)
     for spec in net.inputs:
         if not spec.shape:
-            raise SetupError(f"{path.name}: input {spec} has no batch dimension; export it with one, or write a class")
+            raise SetupError(f"{net.label}: input {spec} has no batch dimension; export it with one, or write a class")
     attributes = {
         "name": name,
         "version": version,
         "Request": _request_type(net.inputs),
-        "max_batch": net.fixed_batch or Model.max_batch,
+        "max_batch": min(net.max_batch or Model.max_batch, Model.max_batch),
         "example": {spec.name: _zeros(spec).tolist() for spec in net.inputs},
     }
-    model: Model = type("OnnxFile", (_OnnxFile,), attributes)()
+    model: Model = type("ModelFile", (_ModelFile,), attributes)()
     model.net = net
     return model
 
 
-class _OnnxFile(Model):
-    """Arrays in, arrays out; what differs from file to file is set by `onnx_model`."""
+class _ModelFile(Model):
+    """Arrays in, arrays out; what differs from file to file is set by `file_model`."""
 
     def load(self) -> None:
         """The file is open already: its signature was needed to make the class."""
@@ -48,7 +57,11 @@ class _OnnxFile(Model):
     def finish(self, output: Any, request: Any) -> Any:
         if isinstance(output, dict):
             return output
-        return {self.net.outputs[0].name: output}
+        names = [spec.name for spec in self.net.outputs]
+        if isinstance(output, tuple):  # a file that does not say how many it gives
+            known = names if len(names) == len(output) else [f"output_{place}" for place in range(len(output))]
+            return dict(zip(known, output, strict=True))
+        return {names[0]: output}
 
 
 def _item(spec: TensorSpec, value: Any) -> Any:
@@ -68,7 +81,7 @@ def _zeros(spec: TensorSpec) -> Any:
     return np.zeros(shape, dtype=np.dtype(spec.dtype))
 
 
-def _request_type(inputs: list[TensorSpec]) -> type:
+def _request_type(inputs: Sequence[TensorSpec]) -> type:
     # Input names such as "input.1" are no Python names, so fields are numbered and renamed in JSON.
     fields = [(f"input_{index}", _nested(spec)) for index, spec in enumerate(inputs)]
     rename = {f"input_{index}": spec.name for index, spec in enumerate(inputs)}
