@@ -75,6 +75,91 @@ def test_size_is_width_and_height(kind: str, size: tuple[int, int]) -> None:
     assert decode(file_of(size=(48, 40), kind=kind), size=size, mode="L").shape == (size[1], size[0])
 
 
+def striped(size: tuple[int, int], kind: str = "PNG", **options: Any) -> bytes:
+    """A picture whose left third is red, middle green, right blue."""
+    array = np.zeros((size[1], size[0], 3), np.uint8)
+    third = size[0] // 3
+    for channel, part in enumerate((slice(0, third), slice(third, 2 * third), slice(2 * third, None))):
+        array[:, part, channel] = 255
+    buffer = io.BytesIO()
+    Image.fromarray(array).save(buffer, kind, **options)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG"])
+@pytest.mark.parametrize("size", [(90, 30), (900, 300), (91, 33)])
+def test_crop_keeps_the_middle(kind: str, size: tuple[int, int]) -> None:
+    array = decode(striped(size, kind), size=(20, 20), fit="crop")
+    assert array.shape == (20, 20, 3)
+    assert (array[:, 2:-2, 1] > 200).all()
+    assert (array[:, 2:-2, 0] < 60).all()
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG"])
+def test_pad_keeps_everything_with_a_border(kind: str) -> None:
+    array = decode(striped((900, 300), kind), size=(30, 30), fit="pad", fill=7)
+    assert array.shape == (30, 30, 3)
+    assert (array[:10] == 7).all()
+    assert (array[20:] == 7).all()
+    assert array[15, 2].argmax() == 0
+    assert array[15, 15].argmax() == 1
+    assert array[15, 27].argmax() == 2
+    grey = decode(striped((300, 900), kind), size=(30, 30), fit="pad", fill=7, mode="L")
+    assert (grey.shape, (grey[:, :10] == 7).all()) == ((30, 30), True)
+
+
+def test_an_unknown_fit_is_named() -> None:
+    with pytest.raises(ValueError, match="choose one of stretch, crop, pad"):
+        decode(striped((9, 9)), size=(3, 3), fit="squeeze")
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_a_photo_is_turned_upright(orientation: int) -> None:
+    upright = Image.open(io.BytesIO(striped((96, 48)))).convert("RGB")
+    # What a camera writes: the pixels as its sensor saw them, and the number of the way to hold them.
+    way = Image.Transpose
+    held = {
+        2: way.FLIP_LEFT_RIGHT,
+        3: way.ROTATE_180,
+        4: way.FLIP_TOP_BOTTOM,
+        5: way.TRANSPOSE,
+        6: way.ROTATE_90,
+        7: way.TRANSVERSE,
+        8: way.ROTATE_270,
+    }
+    seen = upright if orientation == 1 else upright.transpose(held[orientation])
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    buffer = io.BytesIO()
+    seen.save(buffer, "JPEG", quality=95, exif=exif)
+    for size in (None, (24, 12)):
+        array = decode(buffer.getvalue(), size=size)
+        high, wide = array.shape[:2]
+        assert (wide, high) == (size or (96, 48))
+        assert [array[:, place].mean(axis=0).argmax() for place in (1, wide // 2, wide - 2)] == [0, 1, 2]
+
+
+@pytest.mark.filterwarnings("ignore:Corrupt EXIF data")
+def test_broken_exif_does_not_cost_the_picture() -> None:
+    data = striped((9, 9), "JPEG", exif=b"Exif\x00\x00MM\x00*\xff\xff\xff\xff")
+    assert decode(data).shape == (9, 9, 3)
+
+
+def test_a_large_jpeg_is_decoded_at_a_fraction(monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded: list[tuple[int, int]] = []
+    convert = Image.Image.convert
+
+    def watch(self: Image.Image, *arguments: Any, **options: Any) -> Image.Image:
+        self.load()
+        decoded.append(self.size)
+        return convert(self, *arguments, **options)
+
+    monkeypatch.setattr(Image.Image, "convert", watch)
+    decode(striped((1600, 1200), "JPEG"), size=(200, 200), fit="crop")
+    decode(striped((1600, 1200), "JPEG"), size=(200, 200), fit="pad")
+    assert decoded == [(400, 300), (200, 150)]
+
+
 @pytest.mark.parametrize("kind", ["PNG", "JPEG"])
 def test_a_file_cut_off_is_bad_input(kind: str) -> None:
     data = file_of(size=(32, 32), kind=kind)
