@@ -22,6 +22,7 @@ ALLOWED: Mapping[str, set[str]] = {
     **dict.fromkeys(NOUNS, BASE),
     "backends": BASE | NOUNS,
     "target": BASE | NOUNS | {"backends"},
+    "convert": BASE | {"backends"},
     "store": BASE | {"events", "config"},
     "scheduler": BASE | {"events", "store"},  # the store's contract
     "workers": BASE | {"backends", "target", "model", "body", "events", "log"},
@@ -32,7 +33,7 @@ ALLOWED: Mapping[str, set[str]] = {
     "server": BASE
     | NOUNS
     | {"backends", "target", "scheduler", "store", "workers", "admission", "http", "observe", ROOT},
-    "cli": {"config", "errors", "log", "target", "server", ROOT},
+    "cli": {"config", "convert", "errors", "log", "target", "server", ROOT},
     # What users see: the public names, and a model written with nothing but them.
     ROOT: {"errors", "model", "image", "text", "backends"},
     "demo": {ROOT},

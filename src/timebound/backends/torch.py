@@ -83,6 +83,11 @@ class TorchBackend:
             raise ValueError(f"{self.label} failed on a batch of {came}: {reason}") from error
         return self._arrays(output)
 
+    @property
+    def program(self) -> Any:
+        """What an exporter takes: the module, script or exported program."""
+        return self._opened.program
+
     def warm_sizes(self, max_batch: int) -> list[int]:
         """Batch sizes to run once before serving: torch sets itself up for each shape that it meets."""
         return [size for size in _WARM_SIZES if size <= min(max_batch, self.max_batch or max_batch)]
@@ -197,4 +202,5 @@ def _made(source: Any, device: device, weights: Path | None) -> tuple[str, Opene
         raise SetupError(f"{label}() gave a {type(net).__name__}; it must return a torch.nn.Module")
     if weights is not None:
         load_weights(weights, net, device)
-    return label, Opened(net.to(device).eval().requires_grad_(False))
+    net = net.to(device).eval().requires_grad_(False)
+    return label, Opened(net, program=net)

@@ -32,6 +32,8 @@ class Opened(msgspec.Struct, frozen=True):
     keywords: frozenset[str] = frozenset()
     """Those that go by name."""
     max_batch: int | None = None
+    program: Any = None
+    """What an exporter takes: the module, script or exported program."""
 
 
 def open_file(path: Path, device: torch.device) -> Opened:
@@ -88,7 +90,7 @@ def _open_script(path: Path, device: torch.device) -> Opened:
         with warnings.catch_warnings():
             # Newer versions of torch recommend torch.export; people still have these files.
             warnings.simplefilter("ignore", DeprecationWarning)
-            net = torch.jit.load(str(path), map_location=device, _extra_files=extra).eval()
+            net = program = torch.jit.load(str(path), map_location=device, _extra_files=extra).eval()
             if hasattr(net, "training"):  # a network that is frozen already has no such thing
                 with suppress(RuntimeError):  # some cannot be, and run as they are
                     net = torch.jit.freeze(net)
@@ -98,7 +100,7 @@ def _open_script(path: Path, device: torch.device) -> Opened:
     text = extra[INPUTS_FILE]
     lines = (text.decode() if isinstance(text, bytes) else text).splitlines()
     inputs = [parse_spec(line) for line in lines if line.strip()]
-    return Opened(net, inputs=inputs, arguments=arguments)
+    return Opened(net, inputs=inputs, arguments=arguments, program=program)
 
 
 def _open_export(path: Path, device: torch.device) -> Opened:
@@ -125,7 +127,7 @@ def _open_export(path: Path, device: torch.device) -> Opened:
         raise SetupError(
             f"{path.name} was exported for batches of at least {low}; export it with torch.export.Dim('batch', min=1)"
         )
-    return Opened(program.module(), inputs, outputs, arguments, keywords, high)
+    return Opened(program.module(), inputs, outputs, arguments, keywords, high, program)
 
 
 @contextmanager

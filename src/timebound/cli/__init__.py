@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from timebound import __version__
-from timebound.cli import demo, serve
+from timebound.cli import convert, demo, serve
 from timebound.errors import SetupError
 
 _EXAMPLES = """\
@@ -18,7 +18,9 @@ examples:
   timebound demo                     a model to play with, on http://127.0.0.1:8000
   timebound serve app.py             serve the model classes of a Python file
   timebound serve model.onnx         serve a model file; its signature is read from it
+  timebound serve model.pt2          likewise torch.export's
   timebound serve models/            serve a folder: <model>/<version>/model.onnx or app.py
+  timebound convert net.pt2 net.onnx turn a torch network into ONNX, checked
 """
 
 
@@ -54,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"timebound {__version__}")
     verbs = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=_Parser)
-    for verb in (serve, demo):
+    for verb in (serve, demo, convert):
         verb.add_to(verbs)
     chosen = parser.parse_args(arguments)
     if not hasattr(chosen, "run"):

@@ -1,0 +1,53 @@
+"""What is to be converted: an ONNX file, a torch file, or a function in a Python file that makes a network."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from timebound.backends.base import Backend
+from timebound.errors import SetupError
+
+
+def open_source(text: str, *, inputs: Sequence[str] | None = None, weights: Path | None = None) -> Backend:
+    """The network that `text` names: "model.onnx", "model.pt2", "model.pt" or "net.py:make"."""
+    file, _, function = text.partition(":") if ".py:" in text else (text, "", "")
+    path = Path(file).resolve()
+    if not path.is_file():
+        raise SetupError(f"{file} does not exist; give an .onnx, .pt2 or .pt file, or net.py:make")
+    if weights is not None and not function:
+        raise SetupError("--weights fills a network that a function makes; give net.py:make")
+    if path.suffix == ".onnx":
+        from timebound.backends.onnx import onnx
+
+        return onnx(path, threads=1)
+    if path.suffix == ".py" and not function:
+        raise SetupError(f"{file} needs the name of a function that makes the network, as in {file}:make")
+    if not function and path.suffix not in (".pt", ".pt2"):
+        raise SetupError(f"{file} is no .onnx, .pt2 or .pt file, nor net.py:make, and those are what can be converted")
+    from timebound.backends.torch import torch  # imported here: converting ONNX files needs no torch
+
+    if not function:
+        return torch(path, inputs=inputs, threads=1)
+    return torch(_function(path, function), inputs=inputs, weights=weights and weights.resolve(), threads=1)
+
+
+def _function(path: Path, name: str) -> Callable[[], Any]:
+    sys.path.insert(0, str(path.parent))  # it may import the files beside it
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise SetupError(f"{path} cannot be imported as Python")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise SetupError(f"importing {path} failed: {type(error).__name__}: {error}") from error
+    found = getattr(module, name, None)
+    if not callable(found):
+        raise SetupError(f"{path.name} has no function {name!r}; name one that returns a torch.nn.Module")
+    made: Callable[[], Any] = found
+    return made
