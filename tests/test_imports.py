@@ -22,6 +22,7 @@ ALLOWED: Mapping[str, set[str]] = {
     **dict.fromkeys(NOUNS, BASE),
     "backends": BASE | NOUNS,
     "target": BASE | NOUNS | {"backends"},
+    "scaffold": BASE,
     "convert": BASE | {"backends"},
     "store": BASE | {"events", "config"},
     "scheduler": BASE | {"events", "store"},  # the store's contract
@@ -33,7 +34,7 @@ ALLOWED: Mapping[str, set[str]] = {
     "server": BASE
     | NOUNS
     | {"backends", "target", "scheduler", "store", "workers", "admission", "http", "observe", ROOT},
-    "cli": {"config", "convert", "errors", "log", "target", "server", ROOT},
+    "cli": {"config", "convert", "errors", "log", "scaffold", "target", "server", ROOT},
     # What users see: the public names, and a model written with nothing but them.
     ROOT: {"errors", "model", "image", "text", "backends"},
     "demo": {ROOT},

@@ -262,7 +262,9 @@ def test_debug_shows_the_traceback_too(tmp_path: Path, by: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], ["serve", "--help"], ["demo", "--help"], ["convert", "--help"]], ids=" ".join
+    "arguments",
+    [["--help"], ["serve", "--help"], ["demo", "--help"], ["convert", "--help"], ["new", "--help"]],
+    ids=" ".join,
 )
 def test_help_shows_examples(tmp_path: Path, arguments: list[str]) -> None:
     done = timebound(*arguments, folder=tmp_path)

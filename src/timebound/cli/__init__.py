@@ -10,12 +10,13 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from timebound import __version__
-from timebound.cli import convert, demo, serve
+from timebound.cli import convert, demo, new, serve
 from timebound.errors import SetupError
 
 _EXAMPLES = """\
 examples:
   timebound demo                     a model to play with, on http://127.0.0.1:8000
+  timebound new hello                an application to begin with: timebound serve hello
   timebound serve app.py             serve the model classes of a Python file
   timebound serve model.onnx         serve a model file; its signature is read from it
   timebound serve model.pt2          likewise torch.export's
@@ -56,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"timebound {__version__}")
     verbs = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=_Parser)
-    for verb in (serve, demo, convert):
+    for verb in (serve, demo, new, convert):
         verb.add_to(verbs)
     chosen = parser.parse_args(arguments)
     if not hasattr(chosen, "run"):

@@ -1,0 +1,44 @@
+"""`timebound new`: an application to begin with, which runs at once."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from timebound.scaffold.scaffold import TEMPLATES, write_application
+
+_EXAMPLES = """\
+examples:
+  timebound new hello && timebound serve hello
+  timebound new colours --template image
+  timebound new reader --template onnx && python -m pytest reader
+
+templates:
+"""
+
+
+def add_to(verbs: Any) -> None:
+    """Declare the verb and its flags."""
+    shown = "".join(f"  {name:8} {meaning}\n" for name, meaning in TEMPLATES.items())
+    parser = verbs.add_parser(
+        "new",
+        help="write an application to begin with",
+        description="Write a folder with an application, its test and its options. Nothing is overwritten.",
+        epilog=_EXAMPLES + shown,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("folder", metavar="NAME", type=Path, help="the folder to make; its name is the model's")
+    parser.add_argument(
+        "--template", default="plain", choices=list(TEMPLATES), help="what to begin with (default: plain)"
+    )
+    parser.add_argument("--debug", action="store_true", help="show tracebacks")
+    parser.set_defaults(run=run)
+
+
+def run(chosen: argparse.Namespace) -> int:
+    """Write the files, and say what to do next."""
+    for file in write_application(chosen.folder, chosen.template):
+        print(f"wrote {file}")
+    print(f"next: timebound serve {chosen.folder}")
+    return 0

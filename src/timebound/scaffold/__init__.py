@@ -1,0 +1,1 @@
+"""New applications from templates; `timebound new` writes them."""

@@ -1,0 +1,49 @@
+"""New applications: complete, named as asked, and never written over something."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from timebound.errors import SetupError
+from timebound.model import name_of
+from timebound.scaffold.scaffold import TEMPLATES, write_application
+from timebound.target import load_models
+
+FILES = {".gitignore", "README.md", "app.py", "test_app.py", "timebound.toml"}
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_an_application_is_complete_and_bears_its_name(tmp_path: Path, template: str) -> None:
+    folder = tmp_path / "my-first_app"
+    written = {file.name for file in write_application(folder, template)}
+    assert written == FILES | ({"model.onnx"} if template == "onnx" else set())
+    (model,) = load_models(folder, threads=1)
+    assert (name_of(type(model)), type(model).__name__) == ("my-first_app", "MyFirstApp")
+    texts = [file.read_text() for file in folder.iterdir() if file.suffix != ".onnx"]
+    assert not [text for text in texts if "emplate" in text]
+
+
+def test_nothing_is_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "hello").mkdir()
+    with pytest.raises(SetupError, match="exists already and is left as it is"):
+        write_application(tmp_path / "hello", "plain")
+    assert list((tmp_path / "hello").iterdir()) == []
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(SetupError, match="exists already"):
+        write_application(tmp_path / "file", "plain")
+    with pytest.raises(SetupError, match="cannot be made"):
+        write_application(tmp_path / "file" / "below", "plain")
+
+
+@pytest.mark.parametrize("name", ["Hello", "1st", "a b", "-x", "h\u00e9"])
+def test_a_name_that_will_not_do_is_named(tmp_path: Path, name: str) -> None:
+    with pytest.raises(SetupError, match="use small letters"):
+        write_application(tmp_path / name, "plain")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unknown_template_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SetupError, match="choose one of plain, image, onnx"):
+        write_application(tmp_path / "hello", "video")
