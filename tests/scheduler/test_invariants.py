@@ -98,7 +98,7 @@ def check_nothing_feasible_waits(simulation: Simulation) -> None:
     view = simulation.scheduler.view(simulation.now)
     for lane in view.lanes:
         for queue in lane.lane.queues:
-            assert queue.by_deadline[-1][0] < view.due(lane, 1)
+            assert queue.by_deadline.last[0] < view.due(lane, 1)
 
 
 @given(worlds())

@@ -48,7 +48,7 @@ def test_removal_finds_the_right_ticket() -> None:
     for one in tickets[:150]:
         queue.remove(one)
     assert {t.seq for t in queue.slice(0, 999)} == {t.seq for t in tickets[150:]}
-    assert [e[2].seq for e in queue.by_arrival] == [t.seq for t in sorted(tickets[150:], key=lambda t: t.arrived)]
+    assert list(queue.by_arrival) == sorted(t.seq for t in tickets[150:])  # the order in which they came
 
 
 def test_lane_keeps_ranks_apart_and_forgets_empty_ones() -> None:
@@ -73,3 +73,25 @@ def test_expired_tickets_leave_together() -> None:
 @pytest.mark.parametrize("size", [0.2, 1.0, 1.3, 5.0, 7.07, 60.0])
 def test_a_lane_pads_by_at_most_half_an_octave(size: float) -> None:
     assert size <= padded_size(length_bucket(size)) * (1 + 1e-6) <= size * 1.4143
+
+
+def test_ten_thousand_tickets_stay_in_order_whatever_comes_and_goes() -> None:
+    rng = random.Random(5)
+    queue = DeadlineQueue(0)
+    tickets = [ticket(seq, deadline=rng.random(), arrived=float(seq)) for seq in range(10_000)]
+    for one in tickets:
+        queue.add(one)
+    for one in rng.sample(tickets, 6_000):
+        queue.remove(one)
+        tickets.remove(one)
+    tickets.sort(key=lambda t: (t.deadline, t.seq))
+    assert queue.slice(0, 10_000) == tickets
+    assert queue.slice(1_234, 700) == tickets[1_234:1_934]
+    assert queue.by_deadline.at(2_500)[2] is tickets[2_500]
+    assert queue.first_due_after(tickets[3_000].deadline) == 3_000
+    assert queue.due_by(tickets[3_000].deadline) == 3_001
+    assert (queue.first_due_after(2.0), len(queue)) == (4_000, 4_000)
+    for one in tickets:
+        queue.remove(one)
+    assert not queue
+    assert queue.slice(0, 1) == []

@@ -22,6 +22,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
+from functools import lru_cache
 from typing import Any
 
 from timebound.scheduler.queue import length_bucket
@@ -86,6 +87,7 @@ class Estimate:
         self._member = [0.0] * members
         self._known_members = {0}
         self._crowd: dict[int, float] = {}
+        self._crowding: dict[int, float] = {}  # busy slots -> factor; kept until `_crowd` changes
         self._scale = [1.0] * members
         self.first = 1.0  # multiplies a curve: the first member
         self._cells: dict[tuple[int, int], list[float]] = {}  # -> count, mean batch, mean size, mean seconds
@@ -97,6 +99,7 @@ class Estimate:
         self._suspicious: set[tuple[int, int, int]] = set()  # (batch, length, member) whose last time was far off
         self.curves: dict[int, Curve] = {}  # by length; kept until the shape is refitted
         self._corrections: dict[int, list[tuple[float, float]]] = {}  # by length; kept until the next fit
+        self._shapes: dict[tuple[int, float], float] = {}  # (batch, size) -> seconds; kept until the next fit
 
     def resize(self, members: int, max_batch: int) -> None:
         """The model changed its shape: keep what was learned for the members that are still there."""
@@ -115,8 +118,11 @@ class Estimate:
         """How much slower a batch runs while `busy` slots are in use."""
         if busy < 2 or not self._crowd:
             return 1.0
-        nearest = max((level for level in self._crowd if level <= busy), default=0)
-        return math.exp(self._crowd[nearest]) if nearest else 1.0
+        factor = self._crowding.get(busy)
+        if factor is None:
+            nearest = max((level for level in self._crowd if level <= busy), default=0)
+            factor = self._crowding[busy] = math.exp(self._crowd[nearest]) if nearest else 1.0
+        return factor
 
     def scale(self, first: int, last: int) -> float:
         """Multiplies a curve: the members `first` up to but not including `last`."""
@@ -132,7 +138,10 @@ class Estimate:
 
     def predict(self, batch: int, size: float, member: int = 0, busy: int = 1) -> float:
         """Seconds of one member on a batch of items padded to `size`."""
-        shape = self._line(batch * size) * self._correction(self._points(length_bucket(size)), batch)
+        shape = self._shapes.get((batch, size))
+        if shape is None:
+            correction = self._correction(self._points(length_bucket(size)), batch)
+            shape = self._shapes[batch, size] = self._line(batch * size) * correction
         return shape * self._scale[member] * self.crowd(busy)
 
     def wants_try(self, batch: int) -> bool:
@@ -152,18 +161,21 @@ class Estimate:
             self.overhead = self.per_item = seconds / 2
             self._is_guessed = True
             self.curves.clear()
+            self._shapes.clear()
 
     def observe(self, batch: int, size: float, seconds: float, member: int = 0, busy: int = 1) -> None:
         """One member took `seconds` on a batch of items padded to `size`, with `busy` slots in use."""
         seconds = max(seconds, 1e-6)
         self.observations += 1
-        self._tried[_batch_bucket(batch)] = self.observations
-        self._tries[_batch_bucket(batch)] = self._tries.get(_batch_bucket(batch), 0) + 1
+        bucket, length = key = (_batch_bucket(batch), length_bucket(size))
+        self._tried[bucket] = self.observations
+        self._tries[bucket] = self._tries.get(bucket, 0) + 1
         if self.observations == 1 and not self._is_guessed:
             self.overhead, self.per_item = seconds / 2, seconds / 2 / (batch * size)  # as in `guess`
+            self._shapes.clear()
         if member in self._known_members:  # of a member that never ran nothing was predicted
             ratio = seconds / self.predict(batch, size, member, busy)
-            if self._is_straggler(ratio, (_batch_bucket(batch), length_bucket(size), member)):
+            if self._is_straggler(ratio, (bucket, length, member)):
                 self._remember(STRAGGLER)  # it counts as slow, but how slow says nothing about the others
                 return
             self._remember(ratio)
@@ -171,9 +183,15 @@ class Estimate:
             self.largest_batch = max(batch, self.largest_batch)
             self.largest_work = max(batch * size, self.largest_work)
             self.curves.clear()
-        self._move(seconds, batch, size, member=member, busy=busy)
+        cell = self._cells.get(key)
+        if cell is not None:  # else no drift can be told from a new shape
+            self._move(cell, seconds, batch * size, member=member, busy=busy)
         shape = seconds / (self._scale[member] * self.crowd(busy))
-        if self._fill_cell(batch, size, shape) or self.observations % REFIT_EVERY == 0:
+        if cell is None:
+            self._cells[key] = [1.0, float(batch), size, shape]
+        else:
+            _fill_cell(cell, batch, size, shape)
+        if cell is None or self.observations % REFIT_EVERY == 0:
             self._fit()
 
     def _is_straggler(self, ratio: float, where: tuple[int, int, int]) -> bool:
@@ -195,12 +213,9 @@ class Estimate:
         if count < 8:  # too few to be sure
             self.safe, self.fast = max(1.2, self.safe), min(0.8, self.fast)
 
-    def _move(self, seconds: float, batch: int, size: float, *, member: int, busy: int) -> None:
+    def _move(self, cell: list[float], seconds: float, work: float, *, member: int, busy: int) -> None:
         """Move the fast parts. The error is against the cell and not the line: a cell off the line is no drift."""
-        cell = self._cells.get((_batch_bucket(batch), length_bucket(size)))
-        if cell is None:  # no drift can be told from a new shape
-            return
-        expected = cell[3] * self._line(batch * size) / self._line(cell[1] * cell[2])
+        expected = cell[3] * self._line(work) / self._line(cell[1] * cell[2])
         error = math.log(seconds / (expected * self._scale[member] * self.crowd(busy)))
         if member not in self._known_members:
             self._known_members.add(member)
@@ -213,24 +228,12 @@ class Estimate:
             if busy > 1:
                 level = self._crowd.get(busy, max(self._crowd.values(), default=0.0))
                 self._crowd[busy] = min(math.log(busy) + 0.2, max(0.0, level + PART_RATE * error))
+                self._crowding.clear()
         self._rescale()
 
     def _rescale(self) -> None:
         self._scale = [math.exp(self._drift + part) for part in self._member]
         self.first = self._scale[0]
-
-    def _fill_cell(self, batch: int, size: float, shape: float) -> bool:
-        """Returns whether the cell is new."""
-        key = (_batch_bucket(batch), length_bucket(size))
-        cell = self._cells.get(key)
-        if cell is None:
-            self._cells[key] = [1.0, float(batch), size, shape]
-            return True
-        cell[0] += 1.0
-        weight = max(CELL_RATE, 1.0 / cell[0])
-        for i, value in enumerate((batch, size, shape), 1):
-            cell[i] += weight * (value - cell[i])
-        return False
 
     # ------------------------------------------------------------------ shape
 
@@ -241,6 +244,7 @@ class Estimate:
         """Weighted least squares through the cells; relative errors count, and a cell at most as ten batches."""
         self.curves.clear()
         self._corrections.clear()
+        self._shapes.clear()
         self._drop_leftovers()
         s0 = s1 = s2 = t0 = t1 = 0.0
         for count, batch, size, seconds in self._cells.values():
@@ -343,6 +347,7 @@ class Estimate:
         self._known_members = {member for member, value in enumerate(scale) if member == 0 or value}
         self._rescale()
         self._crowd = {int(level): value for level, value in profile["crowd"].items()}
+        self._crowding.clear()
         self.largest_batch, self.largest_work = profile["largest"]
         self.fast, self.safe = profile["quantiles"]
         self.observations = 4
@@ -350,5 +355,17 @@ class Estimate:
         self._fit()
 
 
+def _fill_cell(cell: list[float], batch: int, size: float, shape: float) -> None:
+    count, mean_batch, mean_size, mean_shape = cell
+    weight = max(CELL_RATE, 1.0 / (count + 1.0))
+    cell[:] = (
+        count + 1.0,
+        mean_batch + weight * (batch - mean_batch),
+        mean_size + weight * (size - mean_size),
+        mean_shape + weight * (shape - mean_shape),
+    )
+
+
+@lru_cache(maxsize=4096)
 def _batch_bucket(batch: int) -> int:
     return int(2 * math.log2(batch) + 1e-9)

@@ -46,29 +46,19 @@ class Arrivals:
         self.short = ArrivalRate(SHORT_MEMORY * deadline_s)
         self.long = ArrivalRate(LONG_MEMORY * deadline_s)
 
-    def add(self, work_s: float, now: float) -> None:
-        self.short.add(work_s, now)
-        self.long.add(work_s, now)
-
 
 class ServedShare:
     """The share of its tickets that a lane could run, over about the last `memory_s`."""
 
-    __slots__ = ("_offered", "_taken")
+    __slots__ = ("offered", "taken")
 
     def __init__(self, memory_s: float) -> None:
-        self._offered = ArrivalRate(memory_s)
-        self._taken = ArrivalRate(memory_s)
-
-    def offered(self, count: int, now: float) -> None:
-        self._offered.add(count, now)
-
-    def taken(self, count: int, now: float) -> None:
-        self._taken.add(count, now)
+        self.offered = ArrivalRate(memory_s)  # counts of tickets
+        self.taken = ArrivalRate(memory_s)
 
     def share(self, now: float) -> float:
-        offered = self._offered.rate(now)
-        return self._taken.rate(now) / offered if offered else 1.0
+        offered = self.offered.rate(now)
+        return self.taken.rate(now) / offered if offered else 1.0
 
 
 class Overload:

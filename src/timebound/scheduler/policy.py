@@ -55,9 +55,10 @@ Left out: waiting to fill a batch (a lone request would pay for it), and preempt
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable
 from math import inf
+
+import msgspec
 
 from timebound.scheduler.estimate import Curve, Estimate
 from timebound.scheduler.load import ServedShare
@@ -90,7 +91,8 @@ class LaneView:
 
     def seconds(self, batch: int) -> float:
         """The first member on a batch of this many."""
-        return self.curve.at(batch) * self.unit
+        seconds = self.curve.seconds  # asked several times per decision
+        return (seconds[batch] if batch < len(seconds) else self.curve.at(batch)) * self.unit
 
     def largest(self, slack: float) -> int:
         """The largest batch that safely fits into `slack` seconds."""
@@ -116,8 +118,7 @@ class LaneView:
         return [queue for queue in self.lane.queues if queue.rank >= RETRIES_FROM]
 
 
-@dataclass(slots=True)
-class Plan:
+class Plan(msgspec.Struct, eq=False):
     """A proposed batch."""
 
     view: LaneView
@@ -143,7 +144,7 @@ class View:
     ) -> None:
         self.now = now
         self.margin = margin + TICK
-        self.slots = max(1, slots)
+        self.slots = slots or 1
         self.idle = max(1, slots - len(residuals))
         self.residuals = residuals  # predicted seconds left of each running stage
         self.lanes = lanes
@@ -161,8 +162,16 @@ class View:
     def fits(self) -> bool:
         """Does the whole backlog of first attempts fit, with one member each?"""
         if self._fits is None:
-            self._fits = self.backlog_fits(1)
+            self._fits = self._fits_easily() or self.backlog_fits(1)
         return self._fits
+
+    def _fits_easily(self) -> bool:
+        """The usual case in a few steps: one queue, and its last ticket would be done before the first is due."""
+        if len(self.lanes) != 1 or len(queues := self.lanes[0].firsts()) != 1:
+            return False
+        lane, queue = self.lanes[0], queues[0].by_deadline
+        work_s = sum(self.residuals) + queue.count * lane.seconds(1) / self.slots
+        return work_s + lane.safe * lane.seconds(min(lane.cap, queue.count)) <= self.slack(queue.first[0])
 
     def backlog_fits(
         self, level: int, mine_s: float = 0.0, skip: dict[int, int] | None = None, reserve_s: float = 0.0
@@ -186,7 +195,7 @@ class View:
         busy_s = sum(self.residuals) + mine_s
         running = len(self.residuals) + (mine_s > 0)
         free_in = 0.0 if running < self.slots else min([*self.residuals, mine_s or inf])
-        earliest = min(queue.by_deadline[start][0] for queue, start, _, _ in waiting)
+        earliest = min(queue.by_deadline.at(start)[0] for queue, start, _, _ in waiting)
         longest = max(lane.safe * factor * lane.seconds(min(lane.cap, len(q))) for q, _, lane, factor in waiting)
         if max(free_in, (busy_s + total) / self.slots) + longest <= self.slack(earliest) - reserve_s:
             return True
@@ -208,7 +217,7 @@ class View:
         position = cap - 1
         while True:
             position = min(position, count - 1)
-            deadline = queue.by_deadline[start + position][0]
+            deadline = queue.by_deadline.at(start + position)[0]
             work = max(0, position + 1 - cap) * factor * lane.per_item
             for other, other_start, other_lane, other_factor in waiting:
                 if other is not queue:
@@ -224,9 +233,9 @@ class View:
 
 def choose(view: View) -> Plan | None:
     """The next batch for a free slot, or None if nothing that waits can be answered in time."""
-    plan = _most_urgent(view, ((lane, lane.firsts()) for lane in view.lanes))
+    plan = _most_urgent(view, LaneView.firsts)
     if plan is None:
-        plan = _most_urgent(view, ((lane, lane.retries()) for lane in view.lanes))
+        plan = _most_urgent(view, LaneView.retries)
     if plan is None:
         return _long_shot(view)
     if plan.takes_all:
@@ -234,8 +243,12 @@ def choose(view: View) -> Plan | None:
     return plan
 
 
-def _most_urgent(view: View, lanes: Iterable[tuple[LaneView, list[DeadlineQueue]]]) -> Plan | None:
-    plans = [plan for lane, queues in lanes if queues and (plan := _plan_lane(view, lane, queues))]
+def _most_urgent(view: View, usable: Callable[[LaneView], list[DeadlineQueue]]) -> Plan | None:
+    plans = []
+    for lane in view.lanes:
+        queues = usable(lane)
+        if queues and (plan := _plan_lane(view, lane, queues)):
+            plans.append(plan)
     if len(plans) < 2:
         return plans[0] if plans else None
     if view.is_overloaded:
@@ -248,22 +261,22 @@ def _most_urgent(view: View, lanes: Iterable[tuple[LaneView, list[DeadlineQueue]
 def _plan_lane(view: View, lane: LaneView, queues: list[DeadlineQueue]) -> Plan | None:
     """The best batch of one lane; `queues` are its ranks that may be used, best first."""
     if len(queues) > 1 and view.fits:
-        queues = sorted(queues, key=lambda queue: queue.by_deadline[0][0])
+        queues = sorted(queues, key=lambda queue: queue.by_deadline.first[0])
     for queue in queues:
         tickets, reason = _pick(view, lane, queue)
         if tickets:
-            latest = min(ticket.deadline for ticket in tickets) - view.margin - lane.safe * lane.seconds(len(tickets))
+            tightest = tickets[0].deadline  # they come in order of deadline
+            latest = tightest - view.margin - lane.safe * lane.seconds(len(tickets))
             return Plan(lane, tickets, reason, queue.rank, latest, len(tickets) == len(queue))
     return None
 
 
 def _pick(view: View, lane: LaneView, queue: DeadlineQueue) -> tuple[list[Ticket], str]:
-    count = len(queue)
-    share = count
+    share = count = queue.by_deadline.count
     if view.idle > 1 and lane.seconds(min(count, lane.cap)) > WORTH_SPLITTING_S:
         share = -(-count // view.idle)  # several idle slots split what waits
     want = min(lane.cap, share)
-    head_slack = view.slack(queue.by_deadline[0][0])
+    head_slack = view.slack(queue.by_deadline.first[0])
     room = min(want, lane.largest(head_slack))
     if room == count:
         return queue.slice(0, count), "all_waiting"
@@ -330,7 +343,7 @@ def _long_shot(view: View) -> Plan | None:
     best: Plan | None = None
     for lane in view.lanes:
         for queue in lane.lane.queues:
-            deadline, _, ticket = queue.by_deadline[queue.first_due_after(queue.by_deadline[-1][0])]
+            deadline, _, ticket = queue.by_deadline.at(queue.first_due_after(queue.by_deadline.last[0]))
             latest = deadline - view.margin - lane.seconds(1)
             is_idle = not view.residuals and view.slack(deadline) > 0.0  # nobody else needs the slot: find out
             if (latest >= view.now or is_idle) and (best is None or latest > best.latest_start):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, bisect_right, insort
+from bisect import insort
+from collections import OrderedDict
 from collections.abc import Iterable
 from itertools import islice
 
+from timebound.scheduler.ordered import Ordered
 from timebound.scheduler.ticket import State, Ticket
-
-Entry = tuple[float, int, Ticket]
 
 # Half an octave: padding wastes at most 30 % and 5 to 60 tokens make eight lanes.
 LENGTHS_PER_OCTAVE = 2
@@ -19,8 +19,6 @@ RETRY_RANK = 1_000_000  # behind every priority class
 def length_bucket(size: float) -> int:
     """The index of the lane for items of this size."""
     if size == 1.0:  # most models know no sizes
-        return 0
-    if size == 1.0:
         return 0
     return math.ceil(LENGTHS_PER_OCTAVE * math.log2(size) - 1e-9) if size > 0 else -64
 
@@ -36,38 +34,42 @@ def rank_of(ticket: Ticket) -> int:
 
 
 class DeadlineQueue:
-    """Tickets of one rank. Every operation is O(log n) plus a memory move."""
+    """Tickets of one rank."""
 
     __slots__ = ("by_arrival", "by_deadline", "rank")
 
     def __init__(self, rank: int) -> None:
         self.rank = rank
-        self.by_deadline: list[Entry] = []
-        self.by_arrival: list[Entry] = []
+        self.by_deadline = Ordered()
+        self.by_arrival: OrderedDict[int, Ticket] = OrderedDict()  # by number, in the order in which they came
 
     def __len__(self) -> int:
-        return len(self.by_deadline)
+        return self.by_deadline.count
 
     def add(self, ticket: Ticket) -> None:
-        _insert(self.by_deadline, (ticket.deadline, ticket.seq, ticket))
-        _insert(self.by_arrival, (ticket.arrived, ticket.seq, ticket))
+        self.by_deadline.add((ticket.deadline, ticket.seq, ticket))
+        self.by_arrival[ticket.seq] = ticket
 
     def remove(self, ticket: Ticket) -> None:
         """The ticket must be here, with the deadline it came with."""
-        _delete(self.by_deadline, (ticket.deadline, ticket.seq), ticket)
-        _delete(self.by_arrival, (ticket.arrived, ticket.seq), ticket)
+        self.by_deadline.remove(ticket.deadline, ticket)
+        del self.by_arrival[ticket.seq]
+
+    @property
+    def oldest(self) -> Ticket:
+        return next(iter(self.by_arrival.values()))
 
     def first_due_after(self, moment: float) -> int:
         """How many tickets have a deadline before `moment`."""
-        return bisect_left(self.by_deadline, (moment,))
+        return self.by_deadline.before((moment,))
 
     def due_by(self, moment: float) -> int:
         """How many tickets have a deadline up to and including `moment`."""
-        return bisect_right(self.by_deadline, (moment, math.inf))
+        return self.by_deadline.before((moment, math.inf))
 
     def slice(self, start: int, count: int) -> list[Ticket]:
         """`count` tickets in order of deadline, from position `start`."""
-        return [entry[2] for entry in self.by_deadline[start : start + count]]
+        return self.by_deadline.slice(start, count)
 
     def newest(self, count: int, due: float) -> list[Ticket]:
         """The `count` newest arrivals that are not due before `due`, in order of deadline.
@@ -76,8 +78,8 @@ class DeadlineQueue:
         """
         chosen: dict[float, int] = {}
         found = 0
-        for entry in islice(reversed(self.by_arrival), 4 * count):
-            deadline = entry[2].deadline
+        for ticket in islice(reversed(self.by_arrival.values()), 4 * count):
+            deadline = ticket.deadline
             if deadline >= due:
                 chosen[deadline] = chosen.get(deadline, 0) + 1
                 found += 1
@@ -87,22 +89,6 @@ class DeadlineQueue:
         for deadline in sorted(chosen):
             tickets += self.slice(self.first_due_after(deadline), chosen[deadline])
         return tickets
-
-
-def _insert(entries: list[Entry], entry: Entry) -> None:
-    """At the end if it belongs there, as most do."""
-    if not entries or entries[-1] < entry:
-        entries.append(entry)
-    else:
-        insort(entries, entry)
-
-
-def _delete(entries: list[Entry], key: tuple[float, int], ticket: Ticket) -> None:
-    """The first is the most likely one."""
-    if entries[0][2] is ticket:
-        del entries[0]
-    else:
-        del entries[bisect_left(entries, key)]
 
 
 class Lane:
@@ -142,7 +128,7 @@ class Lane:
         ticket.place = None
         ticket.state = State.OUT
         self.count -= 1
-        if not place:
+        if not place.by_deadline.count:
             self.queues.remove(place)
 
     def remove_all(self, tickets: Iterable[Ticket]) -> None:
@@ -153,7 +139,7 @@ class Lane:
         """Remove and return the tickets due before `moment`."""
         gone: list[Ticket] = []
         for queue in self.queues:
-            if queue.by_deadline[0][0] < moment:
+            if queue.by_deadline.first[0] < moment:
                 gone += queue.slice(0, queue.first_due_after(moment))
         if gone:
             self.remove_all(gone)

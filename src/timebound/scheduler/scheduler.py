@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any
 
 from timebound.scheduler import policy
@@ -109,7 +110,7 @@ class Scheduler:
             return None  # the workers may be back in time; the guard knows what to do if not
         wait_s = 0.0
         if len(self._running) >= self._slots:
-            wait_s = max(0.0, min(batch.stage_end for batch in self._running.values()) - now)
+            wait_s = min(self._residuals(now))
         soonest = now + served.estimate.fast * (wait_s + served.alone_s(lane))
         if not served.estimate.known or soonest <= ticket.deadline - self.margin_s:
             return None
@@ -199,11 +200,9 @@ class Scheduler:
         probe = self._take_probe(now)
         if probe is not None:
             return probe
-        self._purge(now)
-        again = self._take_survivors(now)
-        if again is not None:
+        waiting = self._purge(now)
+        if self._survivors and (again := self._take_survivors(now)) is not None:
             return again
-        waiting = sum(served.queued for served in self._models.values())
         if not waiting:
             return None
         view = self.view(now)
@@ -215,7 +214,7 @@ class Scheduler:
         elif not view.fits:
             self._overload.fell_behind(now, max(served.spec.deadline_s for served in self._models.values()))
         served = self._models[plan.view.lane.model]
-        served.shares[plan.view.lane.bucket].taken(len(plan.tickets), now)
+        plan.view.share.taken.add(len(plan.tickets), now)
         for ticket in plan.tickets:
             self._unqueue(ticket)
         if plan.reason == "newest_first":
@@ -233,17 +232,20 @@ class Scheduler:
         """A ticket to run whatever the estimate says: it may be out of date, and only running something renews it."""
         ticket, self._probe = self._probe, None
         if ticket is None or ticket.state is not State.QUEUED:
-            ticket = next(filter(None, (self._doubt(served, now) for served in self._models.values())), None)
+            ticket = None
+            for served in self._models.values():
+                if ticket is None and served.queued and now - served.last_learned > PROBE_AFTER_S:
+                    ticket = self._doubt(served, now)
         if ticket is None:
             return None
         self._unqueue(ticket)
         return self._start(self._models[ticket.model], [ticket], "probe", now)
 
     def _doubt(self, served: Served, now: float) -> Ticket | None:
-        """The ticket with most time, if not even that seems to fit and nothing was learned for a while."""
-        if not served.queued or now - served.last_learned <= PROBE_AFTER_S or self._runs(served.spec.name):
+        """Nothing was learned for a while: the ticket with most time, if not even that seems to fit."""
+        if self._runs(served.spec.name):
             return None
-        last = [(lane, queue.by_deadline[-1]) for lane in served.lanes.values() for queue in lane.queues]
+        last = [(lane, queue.by_deadline.last) for lane in served.lanes.values() for queue in lane.queues]
         lane, entry = max(last, key=lambda found: found[1][:2])
         if now + served.alone_s(lane) <= entry[0] - self.margin_s:
             return None
@@ -279,22 +281,30 @@ class Scheduler:
             long += crowd * served.arrivals.long.rate(now)
         return self._overload.is_lasting(short, long)
 
-    def _purge(self, now: float) -> None:
-        """Give up what would be late even alone and fast; its fallback need not wait for the guard."""
+    def _purge(self, now: float) -> int:
+        """Give up what would be late even alone and fast; its fallback need not wait for the guard.
+
+        Returns how many still wait.
+        """
+        waiting = 0
         for served in self._models.values():
-            if served.queued:
-                self._aside += [SetAside(ticket, "too_late") for ticket in served.expired(now + self.margin_s)]
+            if served.queued and (late := served.expired(now + self.margin_s)):
+                self._aside += [SetAside(ticket, "too_late") for ticket in late]
+            waiting += served.queued
+        return waiting
 
     def _start(self, served: Served, tickets: list[Ticket], reason: str, now: float) -> Batch:
         self._count_busy(now)
         busy = len(self._running) + 1
-        size = max(ticket.size for ticket in tickets)
+        size, tightest = 0.0, inf
         for ticket in tickets:
             ticket.state = State.RUNNING
+            size = max(size, ticket.size)
+            tightest = min(tightest, ticket.deadline)
         estimate = served.estimate
         crowd = self._slots if served.queued else busy
         times = [estimate.predict(len(tickets), size, member, crowd) for member in range(served.spec.members)]
-        latest_end = min(ticket.deadline for ticket in tickets) - self.margin_s
+        latest_end = tightest - self.margin_s
         self._batches += 1
         batch = Batch(
             self._batches, served.spec.name, tickets, reason, size, now, sum(times), latest_end, busy,
@@ -428,14 +438,18 @@ class Scheduler:
         if batch.is_alone and batch.members_done == 0 and members == served.spec.members:
             return  # its members ran side by side; how long that takes says nothing about a busy server
         estimate, first = served.estimate, batch.members_done
+        if members == first + 1:
+            estimate.observe(items, batch.size, seconds, first, busy)
+            return
         whole = estimate.scale(first, members)
         for member in range(first, members):
             part_s = seconds * estimate.scale(member, member + 1) / whole
             estimate.observe(items, batch.size, part_s, member, busy)
 
     def _count_busy(self, now: float) -> None:
-        self._busy_seconds += len(self._running) * max(0.0, now - self._busy_since)
-        self._busy_since = now
+        if now != self._busy_since:
+            self._busy_seconds += len(self._running) * max(0.0, now - self._busy_since)
+            self._busy_since = now
 
     def _close(self, batch: Batch, now: float) -> None:
         self._count_busy(now)

@@ -46,8 +46,10 @@ class Served:
         """Take note of the tickets that have come since the last time; in one go, as most come in one turn."""
         for lane in self.lanes.values():
             if lane.fresh:
-                self.arrivals.add(lane.fresh * self.item_s(lane), now)
-                self.shares[lane.bucket].offered(lane.fresh, now)
+                work_s = lane.fresh * self.item_s(lane)
+                self.arrivals.short.add(work_s, now)
+                self.arrivals.long.add(work_s, now)
+                self.shares[lane.bucket].offered.add(lane.fresh, now)
                 lane.fresh = 0
 
     def curve(self, lane: Lane) -> Curve:
@@ -60,7 +62,8 @@ class Served:
 
     def alone_s(self, lane: Lane) -> float:
         """Seconds of the first member on a single ticket of this lane."""
-        return self.estimate.first * self.curve(lane).at(1)
+        curve = self.estimate.curves.get(lane.bucket) or self.curve(lane)  # asked for every request
+        return self.estimate.first * curve.seconds[1]
 
     def backlog_s(self) -> float:
         """Slot seconds of all that waits, with one member each."""
@@ -68,19 +71,19 @@ class Served:
 
     def last_deadline(self) -> float:
         """Of all that waits."""
-        return max(queue.by_deadline[-1][0] for lane in self.lanes.values() for queue in lane.queues if queue)
+        return max(queue.by_deadline.last[0] for lane in self.lanes.values() for queue in lane.queues if queue)
 
     def least_worthy(self) -> Ticket:
         """The oldest waiting ticket of the lowest rank."""
         queues = [lane.queues[-1] for lane in self.lanes.values() if lane.count]
-        return max(queues, key=lambda queue: (queue.rank, -queue.by_arrival[0][0])).by_arrival[0][2]
+        return max(queues, key=lambda queue: (queue.rank, -queue.oldest.arrived)).oldest
 
     def expired(self, end: float) -> list[Ticket]:
         """Remove and return what would be late even alone and fast, started so that it must end after `end`."""
         gone: list[Ticket] = []
+        fast = self.estimate.fast if self.estimate.observations else 0.0
         for lane in self.lanes.values():
-            if lane.count:
-                quickest = self.estimate.fast * self.alone_s(lane) if self.estimate.known else 0.0
-                gone += lane.expired(end + quickest)
-        self.queued -= len(gone)
+            if lane.count and (late := lane.expired(end + fast * self.alone_s(lane))):
+                gone += late
+                self.queued -= len(late)
         return gone

@@ -14,6 +14,9 @@ class Survivors:
     def __init__(self) -> None:
         self._parts: list[tuple[str, list[Ticket]]] = []
 
+    def __bool__(self) -> bool:
+        return bool(self._parts)
+
     def __len__(self) -> int:
         return sum(len(part) for _, part in self._parts)
 

@@ -71,8 +71,7 @@ class SetAside:
     reason: str
 
 
-@dataclass(slots=True, eq=False)
-class Batch:
+class Batch(msgspec.Struct, eq=False):
     """Tickets that run together on one slot, and why these."""
 
     id: int
