@@ -14,7 +14,7 @@ SECONDS, ENVOY = b"x-request-timeout-seconds", b"x-envoy-expected-rq-timeout-ms"
 
 
 def limit(headers: dict[bytes, bytes], *, default_s: float = 1.0, cap_s: float = 60.0) -> float:
-    return timeout_s(headers, default_s, cap_s)
+    return timeout_s(headers.items(), default_s, cap_s)
 
 
 def test_without_a_header_the_models_own_deadline_holds() -> None:
@@ -51,6 +51,11 @@ def test_the_smallest_header_wins(order: list[bytes]) -> None:
     values = {MS: b"400", GRPC: b"300m", SECONDS: b"0.2", ENVOY: b"500"}
     assert limit({name: values[name] for name in order}) == pytest.approx(0.2)
     assert limit({name: values[name] for name in order if name != SECONDS}) == pytest.approx(0.3)
+
+
+@given(st.permutations([b"400", b"300", b"200"]))
+def test_of_a_header_that_comes_several_times_the_smallest_counts(values: list[bytes]) -> None:
+    assert timeout_s([(MS, value) for value in values], 1.0, 60.0) == pytest.approx(0.2)
 
 
 def test_nothing_is_above_the_servers_cap() -> None:

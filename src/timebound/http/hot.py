@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from functools import partial
 from itertools import count
 
@@ -71,7 +71,7 @@ class HotPath:
         self._number = count(1)
 
     def start(
-        self, route: Route, headers: Iterable[tuple[bytes, bytes]], body: bytes, respond: Respond
+        self, route: Route, headers: Collection[tuple[bytes, bytes]], body: bytes, respond: Respond
     ) -> Callable[[], None] | None:
         """Take one request in; `respond` is called once: now for a refusal, else when its result is there.
 
@@ -81,7 +81,7 @@ class HotPath:
         fields = dict(headers)
         request_id = self._request_id(fields)
         try:
-            limit_s = timeout_s(fields, route.deadline_s, self._cap_s)
+            limit_s = timeout_s(headers, route.deadline_s, self._cap_s)
             given, size = _first_look(route, fields, body)
             key, fingerprint = route.identify(given, body)
             priority = _priority(fields.get(b"timebound-priority"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 
 from timebound.errors import RequestError
 
@@ -22,21 +22,24 @@ def _grpc(value: str) -> float:
 
 
 # Header, how to read its value in seconds, and what to say it should look like.
-_HEADERS: tuple[tuple[bytes, Callable[[str], float], str], ...] = (
-    (b"timebound-timeout-ms", _milliseconds, "milliseconds, such as 250"),
-    (b"grpc-timeout", _grpc, "digits and a unit of H, M, S, m, u, n, such as 250m"),
-    (b"x-request-timeout-seconds", float, "seconds, such as 0.25"),
-    (b"x-envoy-expected-rq-timeout-ms", _milliseconds, "milliseconds, such as 250"),
-)
+_HEADERS: dict[bytes, tuple[Callable[[str], float], str]] = {
+    b"timebound-timeout-ms": (_milliseconds, "milliseconds, such as 250"),
+    b"grpc-timeout": (_grpc, "digits and a unit of H, M, S, m, u, n, such as 250m"),
+    b"x-request-timeout-seconds": (float, "seconds, such as 0.25"),
+    b"x-envoy-expected-rq-timeout-ms": (_milliseconds, "milliseconds, such as 250"),
+}
 
 
-def timeout_s(headers: Mapping[bytes, bytes], default_s: float, cap_s: float) -> float:
-    """Seconds this request may take: the smallest header, else the model's own; never above the server's cap."""
+def timeout_s(headers: Iterable[tuple[bytes, bytes]], default_s: float, cap_s: float) -> float:
+    """Seconds this request may take: the smallest header, else the model's own; never above the server's cap.
+
+    A header may come several times, from several proxies on the way; names are in lower case.
+    """
     smallest: float | None = None
-    for name, read, form in _HEADERS:
-        value = headers.get(name)
-        if value is None:
+    for name, value in headers:
+        if name not in _HEADERS:
             continue
+        read, form = _HEADERS[name]
         try:
             length = read(value.decode("ascii").strip())
         except (ValueError, KeyError, OverflowError):
