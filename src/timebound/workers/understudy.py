@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable
+from functools import partial
 from itertools import count
 from typing import TypeAlias, cast
 
@@ -17,6 +18,9 @@ from timebound.workers.errands import FALLBACK, SIZE
 Done: TypeAlias = Callable[[Outcome, float], None]
 
 _MOST_WAITING = 4096
+_MOST_BYTES = 64 << 20
+"""Of bodies that were asked about and not yet answered: an understudy that stands still must not fill the memory."""
+
 _GONE = Outcome(b"", code="understudy_gone")
 
 
@@ -29,7 +33,7 @@ class _Ask(msgspec.Struct):
 
 
 class Understudy:
-    """One process at a time; while it is away questions wait for the next one, up to a limit.
+    """One process at a time; while it is away, or stands still, questions wait, up to a limit.
 
     Whoever asks has a guard of his own and will not wait for ever.
     """
@@ -37,7 +41,9 @@ class Understudy:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._numbers = count(1)
-        self._asks: list[_Ask] = []
+        self._asks: list[_Ask] = []  # to be sent at the end of this turn, or when the next process is there
+        self._unanswered = 0
+        self._held_bytes = 0  # bodies of what is not answered yet
         self._talk: _Talk | None = None
 
     def fallback(self, model: str, body: bytes, done: Callable[[Outcome | None], None]) -> None:
@@ -61,13 +67,20 @@ class Understudy:
             self._talk = None
 
     def _ask(self, duty: str, model: str, body: bytes, done: Done) -> None:
-        # One that is stopped, not dead, must not collect bodies without end.
-        if len(self._asks) + (self._talk.away if self._talk is not None else 0) >= _MOST_WAITING:
+        is_full = self._unanswered >= _MOST_WAITING
+        if is_full or (self._held_bytes and self._held_bytes + len(body) > _MOST_BYTES):
             done(_GONE, 1.0)
             return
+        self._unanswered += 1
+        self._held_bytes += len(body)
         if not self._asks and self._talk is not None:
             self._loop.call_soon(self._flush)  # what is asked in one turn of the loop goes in one frame
-        self._asks.append(_Ask(next(self._numbers), duty, model, body, done))
+        self._asks.append(_Ask(next(self._numbers), duty, model, body, partial(self._done, len(body), done)))
+
+    def _done(self, size: int, done: Done, outcome: Outcome, value: float) -> None:
+        self._unanswered -= 1
+        self._held_bytes -= size
+        done(outcome, value)
 
     def _flush(self) -> None:
         if self._talk is not None and self._asks:
@@ -83,11 +96,6 @@ class _Talk(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._reader = wire.FrameReader()
         self._away: dict[int, Done] = {}
-
-    @property
-    def away(self) -> int:
-        """Questions that are not answered yet."""
-        return len(self._away)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)

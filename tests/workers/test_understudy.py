@@ -1,0 +1,46 @@
+"""What the gateway keeps for an understudy that does not answer."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+from timebound.types import Outcome
+from timebound.workers.understudy import Understudy
+
+
+def ask(count: int, body: bytes) -> tuple[list[Outcome | None], int]:
+    """Ask so often of an understudy that never reads; returns what was answered at once, and after it has gone."""
+
+    async def asked() -> tuple[list[Outcome | None], int]:
+        answers: list[Outcome | None] = []
+        ours, theirs = socket.socketpair()
+        understudy = Understudy(asyncio.get_running_loop())
+        await understudy.open(ours)
+        for _ in range(count):
+            understudy.fallback("model", body, answers.append)
+            await asyncio.sleep(0)  # each goes out in a frame of its own
+        at_once = list(answers)
+        theirs.close()
+        while len(answers) < count:
+            await asyncio.sleep(0.001)
+        understudy.fallback("model", body, answers.append)  # there is room again: it waits for the next process
+        return at_once, len(answers)
+
+    return asyncio.run(asked())
+
+
+def test_one_that_stands_still_is_asked_only_so_much() -> None:
+    at_once, in_the_end = ask(5_000, b"small")
+    assert at_once == [None] * (5_000 - 4096)
+    assert in_the_end == 5_000
+
+
+def test_large_bodies_are_counted_by_their_bytes() -> None:
+    at_once, in_the_end = ask(80, bytes(1 << 20))
+    assert at_once == [None] * (80 - 64)
+    assert in_the_end == 80
+
+
+def test_a_single_body_of_any_size_is_asked_about() -> None:
+    assert ask(1, bytes(65 << 20)) == ([], 1)
