@@ -14,7 +14,7 @@ ROOT = "__init__"  # the public names; stands for `import timebound` too
 DRAWERS = {"utils", "common", "helpers", "misc"}
 
 BASE = {"errors", "clock", "types"}
-NOUNS = {"body", "model", "events", "config", "log", "image", "profile", "text"}
+NOUNS = {"body", "model", "events", "config", "log", "image", "profile", "versions", "text"}
 ALLOWED: Mapping[str, set[str]] = {
     "errors": set(),
     "clock": set(),
@@ -29,11 +29,12 @@ ALLOWED: Mapping[str, set[str]] = {
     "workers": BASE | {"backends", "target", "model", "body", "events", "log"},
     "lab": BASE | {"scheduler"},
     "admission": {"types", "errors"},
-    "http": BASE | {"admission", "events", "body", "store"},
+    "split": BASE | {"events", "versions"},
+    "http": BASE | {"versions"} | {"admission", "events", "body", "store"},
     "observe": {"events", "types"},
     "server": BASE
     | NOUNS
-    | {"backends", "target", "scheduler", "store", "workers", "admission", "http", "observe", ROOT},
+    | {"backends", "target", "scheduler", "split", "store", "workers", "admission", "http", "observe", ROOT},
     "cli": {"config", "convert", "errors", "log", "scaffold", "target", "server", ROOT},
     # What users see: the public names, and a model written with nothing but them.
     ROOT: {"errors", "model", "image", "text", "backends"},

@@ -143,6 +143,7 @@ class Config:
     admin_token: str | None = _option(
         None, TEXT, "token for the operator's calls; without one they are answered on this machine only", is_secret=True
     )
+    watch: bool = _option(False, TRUTH, "reload when files of the target change")
     reuse_port: bool = _option(False, TRUTH, "let several servers of this machine listen on the same port")
     max_body: int = _option(10_000_000, SIZE, "largest request body in bytes; larger ones are refused (413)")
     max_header: int = _option(32_768, SIZE, "largest request line and headers in bytes, together (431)")

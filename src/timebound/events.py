@@ -90,6 +90,14 @@ class TakenOver(msgspec.Struct, frozen=True):
     model: str
 
 
+class Compared(msgspec.Struct, frozen=True):
+    """A version that gets copies answered one: `verdict` is agrees, differs or not_computed."""
+
+    model: str
+    version: str
+    verdict: str
+
+
 class WorkerUp(msgspec.Struct, frozen=True):
     """A worker is loaded, warmed up and takes batches."""
 

@@ -62,6 +62,9 @@ class Model:
 
     net: Any = None
 
+    folder: ClassVar[str | None] = None
+    """Set by the server: the folder whose versions it is one of."""
+
     def load(self) -> None:
         """Load weights; runs once per worker, before it is ready."""
 

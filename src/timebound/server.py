@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 import uvloop
 
-from timebound import __version__
+from timebound import __version__, versions
 from timebound.admission import Gate
 from timebound.clock import MonotonicClock, wall
 from timebound.config import Config
@@ -36,9 +36,11 @@ from timebound.profile import ProfileFile
 from timebound.scheduler.dispatcher import Dispatcher
 from timebound.scheduler.scheduler import Scheduler
 from timebound.scheduler.ticket import Batch
+from timebound.split import Split
 from timebound.store.choice import open_store
 from timebound.target import check_target
 from timebound.types import Deliver, ModelInfo, Request
+from timebound.versions import Traffic
 from timebound.workers import wire
 from timebound.workers.crew import WorkerPlan
 from timebound.workers.supervisor import Supervisor
@@ -73,7 +75,10 @@ class Server:
         )
         self._profile = _profile_file(config, target)
         self._profiles = self._profile.read() if self._profile else {}
-        self._gate = Gate(self._submit)
+        self._target = target.resolve()
+        self._traffic = versions.read_all(self._target)
+        self._split = Split(self._submit, self.events)
+        self._gate = Gate(self._split.submit)
         self._supervisor = Supervisor(
             WorkerPlan(
                 target=target.resolve(),
@@ -83,6 +88,7 @@ class Server:
                 threads=config.threads,
                 log_level="debug" if config.debug else config.log_level,
                 log_json=logs_json(config),
+                versions=versions.to_load(self._traffic),
             ),
             dispatch=self._dispatcher,
             understudy=understudy,
@@ -102,10 +108,11 @@ class Server:
             metrics=self._metrics.render,
             version=__version__,
             results=Results(self._store, self._dispatcher.is_running, admin),
-            control=Control(self.reload, admin),
+            control=Control(self, admin),
             trouble=lambda: self._store.trouble,
         )
         self._listener = Listener(self._app, hot=hot, limits=_limits(config), keep_alive_s=config.keep_alive)
+        self._watcher: asyncio.Task[None] | None = None
         self.address = ""
 
     async def start(self) -> None:
@@ -124,12 +131,16 @@ class Server:
         except BaseException:
             await self._listener.close(0)
             raise
+        if self._config.watch:
+            self._watcher = asyncio.create_task(self._watch())
         _quiet_collector()
 
     async def stop(self) -> None:
         """Leave in order; every accepted request is answered if the grace time allows."""
         # Nobody new: readiness turns false, requests on open connections are refused, then the port closes.
         self._gate.drain()
+        if self._watcher is not None:
+            self._watcher.cancel()
         self._listener.stop_accepting()
         # What was accepted is answered; its workers must still be there for that.
         try:
@@ -149,25 +160,65 @@ class Server:
     async def reload(self) -> list[str]:
         """Load the target again and switch to it; the models that are served now. Raises `SetupError`."""
         began = self._clock.now()
-        models = await self._supervisor.reload()
+        check_target(self._target)
+        before, self._traffic = self._traffic, versions.read_all(self._target)
+        plan = msgspec.structs.replace(self._supervisor.plan, versions=versions.to_load(self._traffic))
+        try:
+            models = await self._supervisor.reload(plan)
+        except BaseException:
+            self._traffic = before
+            raise
         names = [info.name for info in models]
-        for name in set(self._gate.models) - set(names):
-            self._dispatcher.remove_model(name)
-            self._gate.close_for(name)
-            self._app.stop_serving(name)
         log.info("reloaded", extra={"models": ", ".join(names), "in_s": round(self._clock.now() - began, 2)})
         return names
 
+    async def set_traffic(self, model: str, traffic: Traffic) -> Traffic:
+        """Divide a model's requests among its versions, from now on and after a restart."""
+        return await self._change(model, lambda folder: traffic)
+
+    async def roll_back(self, model: str) -> Traffic:
+        """Divide a model's requests as before the last change."""
+        return await self._change(model, versions.rolled_back)
+
+    async def _change(self, model: str, change: Callable[[Path], Traffic]) -> Traffic:
+        folder = self._target / model
+        if model not in self._traffic:
+            known = ", ".join(self._traffic) or "none"
+            raise SetupError(f"{model!r} has no versions here; models in folders of versions: {known}")
+        file = folder / versions.FILE
+        before = file.read_bytes() if file.is_file() else None
+        traffic = versions.write(folder, change(folder))
+        try:
+            await self.reload()
+        except BaseException:
+            if before is None:
+                file.unlink()
+            else:
+                file.write_bytes(before)
+            raise
+        return traffic
+
+    async def _watch(self) -> None:
+        """Reload when files of the target have changed, and then stayed as they are for a second."""
+        loaded = seen = versions.signature(self._target)
+        while True:
+            await asyncio.sleep(1.0)
+            now = await asyncio.to_thread(versions.signature, self._target)
+            if now == seen and now != loaded:
+                loaded = now
+                log.info("the target has changed")
+                await self._reload_or_log()
+            seen = now
+
+    async def _reload_or_log(self) -> None:
+        try:
+            await self.reload()
+        except SetupError as error:
+            log.error("%s", error)
+
     def reload_soon(self) -> None:
         """The same for a signal, which waits for nothing; a failure is logged."""
-
-        async def reload() -> None:
-            try:
-                await self.reload()
-            except SetupError as error:
-                log.error("%s", error)
-
-        self._errand = asyncio.create_task(reload())
+        self._errand = asyncio.create_task(self._reload_or_log())
 
     def kill(self) -> None:
         """Leave without a word: end the workers; the caller exits the process."""
@@ -207,6 +258,13 @@ class Server:
             self._dispatcher.add_model(info, self._profiles.get(info.name))
             self._gate.open_for(info)
             self._app.serve(info)
+        self._split.divide(models, self._traffic)
+        served = {info.name: info for info in models}
+        for name in set(self._gate.models) - set(served):
+            base = name.partition("@")[0]
+            self._dispatcher.remove_model(name, base if base in served else None)
+            self._gate.close_for(name)
+            self._app.stop_serving(name)
 
     def _why_not_ready(self) -> str | None:
         reason = self._gate.why_not_ready()

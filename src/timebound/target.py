@@ -5,12 +5,16 @@ from __future__ import annotations
 import importlib.util
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 from timebound.backends.base import Place, opened_in
 from timebound.errors import SetupError
 from timebound.model import Model, check_class, name_of
+
+Versions: TypeAlias = Mapping[str, Sequence[str]]
+"""By model, the versions to load; the first is the main one."""
 
 _OURS = str(Path(__file__).parent)
 _APP = "app.py"
@@ -31,14 +35,18 @@ def check_target(target: Path) -> None:
         raise SetupError(f"{target} is no .py, .onnx, .pt2 or .pt file, and those are what can be served")
 
 
-def load_models(target: Path, *, threads: int) -> list[Model]:
-    """All models of `target`, loaded; names are unique and classes checked."""
+def load_models(target: Path, *, threads: int, versions: Versions | None = None) -> list[Model]:
+    """All models of `target`, loaded; names are unique and classes checked.
+
+    Of a model with several `versions` the first has its name, each other one `<name>@<version>`.
+    """
     check_target(target)
     models = [
         model
-        for file, name, version in _files(target)
+        for file, name, version in _files(target, versions)
         for model in _load(file, name, version, threads=threads, is_folder=_is_folder_of_models(target))
     ]
+    _name_versions(models, versions or {})
     names = [name_of(type(model)) for model in models]
     paths = [type(model).path or f"/predictions/{name}" for model, name in zip(models, names, strict=True)]
     for option, values in (("name", names), ("path", paths)):
@@ -48,22 +56,31 @@ def load_models(target: Path, *, threads: int) -> list[Model]:
     return models
 
 
-def understudies(target: Path) -> list[Model]:
+def understudies(target: Path, versions: Versions | None = None) -> list[Model]:
     """The models of `target` that are Python classes, made but not loaded: for what needs no weights."""
     check_target(target)
     made: list[Model] = []
-    for file, name, version in _files(target):
+    for file, name, version in _files(target, versions):
         if file.suffix == ".py":
             classes = _model_classes(file)
             if _is_folder_of_models(target):
                 _name_by_folder(classes, name, version)
             made += [cls() for cls in classes]
+    _name_versions(made, versions or {})
     return made
 
 
-def _files(target: Path) -> Iterator[tuple[Path, str, str]]:
+def _name_versions(models: list[Model], versions: Versions) -> None:
+    for model in models:
+        cls: type[Model] = type(model)
+        if cls.folder is not None and cls.folder in versions and cls.version != versions[cls.folder][0]:
+            cls.name = f"{name_of(cls)}@{cls.version}"
+            cls.path = None
+
+
+def _files(target: Path, versions: Versions | None = None) -> Iterator[tuple[Path, str, str]]:
     if _is_folder_of_models(target):
-        return _folder_files(target)
+        return _folder_files(target, versions or {})
     file = target / _APP if target.is_dir() else target
     return iter([(file, file.stem, "1")])
 
@@ -73,14 +90,18 @@ def _is_folder_of_models(target: Path) -> bool:
     return target.is_dir() and not (target / _APP).is_file()
 
 
-def _folder_files(folder: Path) -> Iterator[tuple[Path, str, str]]:
-    """(file, model, version) of each model: the newest version of <model>/<version>/, and <model>.onnx and the like."""
+def _folder_files(folder: Path, wanted: Versions) -> Iterator[tuple[Path, str, str]]:
+    """(file, model, version) of each model: <model>.onnx and the like, and of <model>/<version>/ the versions that are
+    wanted, or the newest."""
     for entry in sorted(folder.iterdir()):
         if entry.is_file() and entry.suffix in _MODEL_FILES:
             yield entry, entry.stem, "1"
         elif entry.is_dir():
-            versions = [v for v in entry.iterdir() if v.is_dir() and v.name.isdecimal()]
-            for place in sorted(versions, key=lambda folder: int(folder.name))[-1:]:
+            places = {str(int(v.name)): v for v in entry.iterdir() if v.is_dir() and v.name.isdecimal()}
+            for version in wanted.get(entry.name) or sorted(places, key=int)[-1:]:
+                if version not in places:
+                    raise SetupError(f"{entry} has no version {version!r} any more")
+                place = places[version]
                 # An app may open model files that lie beside it; without one, the file is the model.
                 files = [*place.glob(_APP)] or [f for f in place.iterdir() if f.suffix in _MODEL_FILES]
                 if len(files) != 1:
@@ -92,7 +113,9 @@ def _load(file: Path, name: str, version: str, *, threads: int, is_folder: bool)
     place = Place(file.resolve().parent, threads)
     with opened_in(place):
         if file.suffix in _MODEL_FILES:
-            return [_load_file(file.resolve(), name, version)]
+            model = _load_file(file.resolve(), name, version)
+            type(model).folder = name if is_folder else None
+            return [model]
         classes = _model_classes(file)
         if is_folder:
             _name_by_folder(classes, name, version)
@@ -116,6 +139,7 @@ def _name_by_folder(classes: list[type[Model]], name: str, version: str) -> None
     """In a folder of models, the folders say version and name; a class may still bring a name of its own."""
     for cls in classes:
         cls.version = version
+        cls.folder = name
         if not cls.name and len(classes) == 1:
             cls.name = name
 

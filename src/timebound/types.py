@@ -80,10 +80,23 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     warm_up_s: float = 0.0
     """How long one lone item took at warm-up: the scheduler's first guess."""
 
+    folder: str | None = None
+    """The model's folder in a folder of models; its traffic is divided among its versions."""
+
+    @property
+    def base(self) -> str:
+        """The model's name; that of a version beside the main one is `<base>@<version>`."""
+        return self.name.partition("@")[0]
+
+    @property
+    def version_path(self) -> str:
+        """The route that answers for this version, whatever share of the requests it has."""
+        return f"/predictions/{self.base}/{self.version}"
+
     @property
     def paths(self) -> list[str]:
         """The routes that answer for this model."""
-        always = f"/predictions/{self.name}"
+        always = f"/predictions/{self.name}" if self.name == self.base else self.version_path
         return [self.path, always] if self.path and self.path != always else [always]
 
 
@@ -102,6 +115,11 @@ class Request(msgspec.Struct, eq=False):
     """Of the body, if there is a key: attempts of one request have the same."""
     wants_votes: bool = False
     """Whether the client asked what each member of the ensemble says by itself."""
+    served: str = ""
+    """The version that answers it, as workers know it; empty if the model has only one."""
+    version: str = ""
+    is_shadow: bool = False
+    """Whether it is a copy whose answer is only compared: nobody waits for it."""
 
 
 class Outcome(msgspec.Struct, frozen=True):

@@ -28,6 +28,7 @@ from timebound.scheduler.scheduler import Scheduler
 from timebound.scheduler.ticket import Batch
 from timebound.store.memory import Memory
 from timebound.types import Deliver, Outcome, Request
+from timebound.versions import Traffic
 from timebound.workers.runner import Runner
 from timebound.workers.warmup import warm_up
 
@@ -87,7 +88,7 @@ class Gateway:
             metrics=metrics or Metrics(events, {"workers_up": ("Workers.", lambda: 1.0)}).render,
             version="0.1.0",
             results=Results(self.store, self._dispatcher.is_running, Admin(None)),
-            control=Control(self._reload, Admin(None)),
+            control=Control(self, Admin(None)),
             trouble=lambda: None,
         )
         for runner in self._runners.values():
@@ -97,8 +98,14 @@ class Gateway:
             self.app.serve(info)
         self._dispatcher.slot_up("slot")
 
-    async def _reload(self) -> list[str]:
+    async def reload(self) -> list[str]:
         raise SetupError("nothing can be loaded here")
+
+    async def set_traffic(self, model: str, traffic: Traffic) -> Traffic:
+        raise SetupError("nothing has versions here")
+
+    async def roll_back(self, model: str) -> Traffic:
+        raise SetupError("nothing has versions here")
 
     def _submit(self, request: Request, deliver: Deliver) -> Callable[[], None]:
         attempt = self._dispatcher.submit(request, deliver)

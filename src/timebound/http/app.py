@@ -76,12 +76,13 @@ class App:
         self._models[info.name] = info
         for path in info.paths:
             self.hot_routes[path.encode()] = route
+        self.hot_routes[info.version_path.encode()] = HotRoute(info, is_version=True)
 
     def stop_serving(self, name: str) -> None:
         """Answer no more for this model."""
         info = self._models.pop(name)
-        for path in info.paths:
-            del self.hot_routes[path.encode()]
+        for path in {*info.paths, info.version_path}:
+            self.hot_routes.pop(path.encode(), None)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         route = self.hot_routes.get(scope["path"].encode())
@@ -162,7 +163,7 @@ class App:
         if error.status_code == 404 and reason == "loading" and request.method == "POST":
             return _problem(_not_ready(reason))  # the model that will have this path may still be loading
         if error.status_code == 404:
-            known = ", ".join(sorted(path.decode() for path in self.hot_routes)) or "none yet"
+            known = ", ".join(sorted(path for info in self._models.values() for path in info.paths)) or "none yet"
             detail = f"nothing is at {request.url.path}; models answer at: {known}; see /docs"
             return _problem(RequestError(detail, code="not_found"))
         return Response(problem_body("internal", error.detail), error.status_code, media_type=MEDIA.decode())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
 
 import msgspec
 from starlette.requests import Request as HttpRequest
@@ -12,27 +13,57 @@ from starlette.routing import Route
 from timebound.errors import RequestError, SetupError
 from timebound.http.admin import Admin
 from timebound.http.problems import MEDIA, from_error, status_of
+from timebound.versions import Traffic
+
+
+class Controlled(Protocol):
+    """The server; each raises `SetupError` if nothing has changed."""
+
+    async def reload(self) -> list[str]: ...
+    async def set_traffic(self, model: str, traffic: Traffic) -> Traffic: ...
+    async def roll_back(self, model: str) -> Traffic: ...
 
 
 class Control:
     """The operator's routes."""
 
-    def __init__(self, reload: Callable[[], Awaitable[list[str]]], admin: Admin) -> None:
-        self._reload = reload
+    def __init__(self, server: Controlled, admin: Admin) -> None:
+        self._server = server
         self._admin = admin
 
     def routes(self) -> list[Route]:
         """What to mount."""
-        return [Route("/v1/reload", self._reload_now, methods=["POST"])]
+        return [
+            Route("/v1/reload", self._checked(self._reload), methods=["POST"]),
+            Route("/v1/models/{model}/traffic", self._checked(self._set_traffic), methods=["PUT"]),
+            Route("/v1/models/{model}/rollback", self._checked(self._roll_back), methods=["POST"]),
+        ]
 
-    async def _reload_now(self, request: HttpRequest) -> Response:
+    def _checked(self, act: Callable[[HttpRequest], Awaitable[Any]]) -> Callable[[HttpRequest], Awaitable[Response]]:
+        async def handle(request: HttpRequest) -> Response:
+            try:
+                self._admin.check(request)
+                return Response(msgspec.json.encode(await act(request)), media_type="application/json")
+            except SetupError as error:
+                return _problem(RequestError(str(error), code="reload_failed"))
+            except RequestError as error:
+                return _problem(error)
+
+        return handle
+
+    async def _reload(self, request: HttpRequest) -> dict[str, Any]:
+        return {"models": await self._server.reload()}
+
+    async def _set_traffic(self, request: HttpRequest) -> Traffic:
         try:
-            self._admin.check(request)
-            return Response(msgspec.json.encode({"models": await self._reload()}), media_type="application/json")
-        except SetupError as error:
-            return _problem(RequestError(str(error), code="reload_failed"))
-        except RequestError as error:
-            return _problem(error)
+            traffic = msgspec.json.decode(await request.body(), type=Traffic)
+        except msgspec.DecodeError as error:
+            detail = f'{error}; send {{"split": {{"1": 0.9, "2": 0.1}}, "shadow": []}}'
+            raise RequestError(detail, code="bad_input") from None
+        return await self._server.set_traffic(request.path_params["model"], traffic)
+
+    async def _roll_back(self, request: HttpRequest) -> Traffic:
+        return await self._server.roll_back(request.path_params["model"])
 
 
 def _problem(error: RequestError) -> Response:

@@ -42,10 +42,11 @@ _ANSWER = (
 class Route:
     """One model's way in: how long it may take and how its body is checked."""
 
-    __slots__ = ("_content", "_ignore", "deadline_s", "model", "shape")
+    __slots__ = ("_content", "_ignore", "deadline_s", "model", "served", "shape", "version")
 
-    def __init__(self, info: ModelInfo) -> None:
-        self.model = info.name
+    def __init__(self, info: ModelInfo, *, is_version: bool = False) -> None:
+        self.model = info.base
+        self.served, self.version = (info.name, info.version) if is_version else ("", "")
         self.deadline_s = info.deadline_s
         self.shape = Shape(info) if info.body is Body.JSON else None
         self._ignore = frozenset(info.key_ignore)
@@ -88,6 +89,7 @@ class HotPath:
             deadline = arrived + limit_s
             votes = _wants_votes(fields.get(b"timebound-details"))
             request = Request(request_id, route.model, body, arrived, deadline, key, size, priority, fingerprint, votes)
+            request.served, request.version = route.served, route.version
             return self._gate.admit(request, partial(self._finish, request, respond))
         except RequestError as error:
             self._refuse(route.model, request_id, arrived, error, respond)
@@ -128,6 +130,8 @@ class HotPath:
         )
         if request.wants_votes and result.votes:
             head += b"timebound-votes: %b\r\n" % result.votes.encode()
+        if request.version:
+            head += b"timebound-version: %b\r\n" % request.version.encode()
         respond(status, head, body)
         self._events.emit(Answered(request, result, status, self._clock.now() - request.arrived))
 

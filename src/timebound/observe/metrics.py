@@ -22,6 +22,7 @@ from timebound.events import (
     BatchFinished,
     BatchLost,
     BatchStarted,
+    Compared,
     Degraded,
     Events,
     Kept,
@@ -76,6 +77,7 @@ class Metrics(Collector):
         self._deaths = 0
         self._unkept: defaultdict[tuple[str, ...], int] = defaultdict(int)
         self._take_overs: defaultdict[tuple[str, ...], int] = defaultdict(int)
+        self._comparisons: defaultdict[tuple[str, ...], int] = defaultdict(int)
         self._write_lag = _by_label(SECONDS)
         self._latency = _by_label(SECONDS)
         self._queue = _by_label(SECONDS)
@@ -91,6 +93,7 @@ class Metrics(Collector):
         events.on(Kept, self._kept)
         events.on(NotKept, self._not_kept)
         events.on(TakenOver, self._taken_over)
+        events.on(Compared, self._compared)
         events.on(WorkerUp, self._worker_up)
         events.on(WorkerDown, self._worker_down)
         self._registry = CollectorRegistry()
@@ -139,6 +142,9 @@ class Metrics(Collector):
     def _taken_over(self, event: TakenOver) -> None:
         self._take_overs[event.model,] += 1
 
+    def _compared(self, event: Compared) -> None:
+        self._comparisons[event.model, event.version, event.verdict] += 1
+
     def _worker_up(self, event: WorkerUp) -> None:
         self._starts += 1
 
@@ -163,6 +169,12 @@ class Metrics(Collector):
         yield _counter("batches_lost", "Batches whose worker died.", ("model",), self._lost)
         yield _counter("results_not_kept", "Results that Redis did not get.", ("model", "reason"), self._unkept)
         yield _counter("take_overs", "Requests taken over from a server that died.", ("model",), self._take_overs)
+        yield _counter(
+            "shadow_answers",
+            "Answers of versions that get copies, compared with those that were sent.",
+            ("model", "version", "verdict"),
+            self._comparisons,
+        )
         yield _counter("worker_starts", "Workers that became ready.", (), {(): self._starts})
         yield _counter("worker_deaths", "Workers that ended without being asked.", (), {(): self._deaths})
         yield _histogram("request_seconds", "From arrival to the answer written.", self._latency)

@@ -89,6 +89,8 @@ class Dispatcher:
             claims=self._claims,
         )
         self._models: dict[str, ModelInfo] = {}
+        self._shadows: dict[str, ModelInfo] = {}  # the same, without fallbacks: nobody waits for a copy's answer
+        self._successors: dict[str, str | None] = {}  # of models that are no longer served
         self._seq = count()
         self._free: dict[Slot, None] = {}  # a dict keeps the order in which slots became free
         self._running: dict[Slot, _Running] = {}
@@ -122,6 +124,7 @@ class Dispatcher:
         """Accept requests for this model from now on; one that is known keeps what was learned."""
         is_new = info.name not in self._models
         self._models[info.name] = info
+        self._shadows[info.name] = msgspec.structs.replace(info, has_fallback=False)
         spec = ModelSpec(
             info.name,
             info.deadline_s,
@@ -135,11 +138,17 @@ class Dispatcher:
         if is_new and profile is None and info.warm_up_s > 0:
             self._scheduler.guess(info.name, info.warm_up_s)
 
-    def remove_model(self, name: str) -> None:
-        """It is no longer served: what waits for it gets the best there is without it."""
+    def remove_model(self, name: str, successor: str | None = None) -> None:
+        """It is no longer served: what waits for it goes to its successor, or gets the best there is without it."""
         del self._models[name]
+        self._successors[name] = successor
         for ticket in self._scheduler.remove_model(name):
-            self._answers.give_up(ticket.payload, "removed")
+            pending: Pending = ticket.payload
+            if successor is None:
+                self._answers.give_up(pending, "removed")
+            else:
+                ticket.model, pending.info = successor, self._models[successor]
+                self._offer(pending, self._clock.now())
 
     def profile(self) -> dict[str, Any]:
         """What was learned about each model's speed, to be handed to `add_model` after a restart."""
@@ -164,9 +173,11 @@ class Dispatcher:
                 raise KeyReused()
             return self._join(known, request, deliver)
         now = self._clock.now()
-        info = self._models[request.model]
+        info = (self._shadows if request.is_shadow else self._models)[request.served or request.model]
         due = self._due(request)
-        ticket = Ticket(next(self._seq), request.model, due, now, size=request.size, priority=request.priority)
+        ticket = Ticket(next(self._seq), info.name, due, now, size=request.size, priority=request.priority)
+        if request.is_shadow:
+            ticket.attempt = 2  # behind everybody who waits
         pending = ticket.payload = Pending(info, ticket, request.body, key, [], request.fingerprint)
         attempt = self._answers.add(pending, request, deliver)
         self._claims.ask(pending, request, compute=self._compute, give=self._answers.give)
@@ -253,11 +264,20 @@ class Dispatcher:
         self._count_slots()
         for running in lost:
             batch = running.batch
+            self._hand_over(batch)
             self._events.emit(BatchLost(batch.model, len(running.tickets)))
             for aside in self._scheduler.batch_lost(batch, self._clock.now()):
                 self._answers.give_up(aside.ticket.payload, aside.reason)
             self._forget_unwanted(running)
         self._poll()
+
+    def _hand_over(self, batch: Batch) -> None:
+        """A batch of a version that is no longer served was lost: its tickets go to the version that took over."""
+        successor = self._successors.get(batch.model)
+        if batch.model not in self._models and successor in self._models:
+            batch.model = successor
+            for ticket in batch.tickets:
+                ticket.model, ticket.payload.info = successor, self._models[successor]
 
     def report(self, slot: Slot, report: Report) -> None:
         """A slot reports on its batch: final outcomes, or those after one more member."""

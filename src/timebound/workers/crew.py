@@ -23,6 +23,8 @@ class WorkerPlan(msgspec.Struct, frozen=True, kw_only=True):
     threads: int | None = None
     log_level: str = "info"
     log_json: bool = False
+    versions: dict[str, list[str]] = {}
+    """By model, the versions to load."""
 
     def wanted(self, slots: int) -> int:
         """How many workers to run, if one of them has so many slots."""
@@ -55,19 +57,28 @@ class Worker:
         self.is_up = False
         self.is_leaving = False
         """It was asked to leave when it is done; nobody is missing when it is gone."""
-        self.opened = asyncio.Event()
-        """Set when it takes batches, or never will."""
+        self.is_lost = False
+        self.connected = asyncio.Event()
+        """Set when its slots could take batches, or never will."""
 
     def open_slots(self, count: int, dispatch: Dispatch) -> None:
         """Make its slots; when one of them is lost the worker is, and all go down together."""
 
         def on_lost() -> None:
+            self.is_lost = True
             if self.is_up:
                 self.is_up = False
                 self.child.kill()  # if it lives, it is out of step; the next one is not
                 dispatch.slots_down(self.slots)
 
         self.slots = [Slot(self.child.number, number, count, dispatch, on_lost) for number in range(count)]
+
+    def come_up(self, dispatch: Dispatch) -> None:
+        """Take batches from now on."""
+        if not self.is_lost and not self.is_up and self.slots:
+            self.is_up = True
+            for slot in self.slots:
+                dispatch.slot_up(slot)
 
     def retire(self, dispatch: Dispatch) -> None:
         """Give it no more batches, and let it go when those it runs are done."""

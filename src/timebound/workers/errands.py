@@ -40,7 +40,9 @@ def serve_errands(control: socket.socket, errands: socket.socket, load: wire.Loa
     """Serve until the gateway closes its end or says stop."""
     try:
         clock = MonotonicClock()
-        runners = {r.name: r for r in (Runner(model, clock) for model in understudies(Path(load.target)))}
+        runners = {
+            r.name: r for r in (Runner(model, clock) for model in understudies(Path(load.target), load.versions))
+        }
         for runner in runners.values():
             _rehearse(runner)
     except Exception as error:

@@ -65,10 +65,16 @@ class Supervisor:
         """Batches that can run at once now."""
         return sum(len(worker.slots) for worker in self._workers.values() if worker.is_up)
 
+    @property
+    def plan(self) -> WorkerPlan:
+        """What workers run now."""
+        return self._generation.plan
+
     async def start(self) -> None:
         """Return when the first worker is up, and the understudy if one is needed; raise `SetupError` if not."""
         generation = self._generation
         slots = await self._load_first(generation)
+        await asyncio.gather(*(worker.connected.wait() for worker in self._of(generation)))
         self._is_started = True
         self._open_doors(generation)
         for _ in range(generation.plan.wanted(slots) - 1):
@@ -97,12 +103,13 @@ class Supervisor:
             raise
         finally:
             self._is_reloading = False
+        await asyncio.gather(*(worker.connected.wait() for worker in self._of(new)))
+        # From here on without a pause: no batch for the new models may reach an old worker.
         self._generation = new
-        self._open_doors(new)
-        await asyncio.gather(*(worker.opened.wait() for worker in self._of(new) if not worker.is_understudy))
         old.is_leaving = True
         for worker in self._of(old):
             worker.retire(self._dispatch)
+        self._open_doors(new)
         return new.models
 
     def _of(self, generation: Generation) -> list[Worker]:
@@ -111,6 +118,8 @@ class Supervisor:
     def _open_doors(self, generation: Generation) -> None:
         self._on_models(generation.models)
         generation.doors.set()
+        for worker in self._of(generation):
+            worker.come_up(self._dispatch)
 
     async def _load_first(self, generation: Generation) -> int:
         """Load one worker, and the understudy if one is needed; how many slots such a worker has."""
@@ -169,7 +178,16 @@ class Supervisor:
         # The understudy's work is short and urgent: it runs level with the gateway.
         niceness = 0 if is_understudy else _NICENESS
         await worker.child.start(
-            wire.Load(str(plan.target), max_slots, threads, niceness, plan.log_level, plan.log_json, is_understudy)
+            wire.Load(
+                str(plan.target),
+                max_slots,
+                threads,
+                niceness,
+                plan.log_level,
+                plan.log_json,
+                is_understudy,
+                plan.versions,
+            )
         )
         self._keep(self._watch(worker))
         return worker
@@ -184,7 +202,7 @@ class Supervisor:
                 log.error("worker %d cannot load: %s", child.number, error)
         else:
             await self._open(worker, ready)
-        worker.opened.set()
+        worker.connected.set()
         code = await child.gone()
         del self._workers[child.number]
         for slot in worker.slots:
@@ -201,22 +219,21 @@ class Supervisor:
         self._keep(self._replace(backoff_s(self._quick_deaths[role]), worker.generation, is_understudy=role))
 
     async def _open(self, worker: Worker, ready: wire.Ready) -> None:
+        sockets = worker.child.take_sockets(ready.slots)
+        if not worker.is_understudy:
+            worker.open_slots(ready.slots, self._dispatch)
+            for slot, sock in zip(worker.slots, sockets, strict=True):
+                await slot.open(sock)
+        worker.connected.set()
         # No request is let in before whoever may have to stand in for the model is there.
         await _either(worker.generation.doors.wait(), worker.child.gone())
-        sockets = worker.child.take_sockets(ready.slots)
-        if not sockets:
+        if not worker.generation.doors.is_set():
             return  # it died, or was dismissed, at the door
         if worker.is_understudy:
             await self._understudy.open(sockets[0])
             worker.is_up = True
             return
-        worker.is_up = True
-        worker.open_slots(ready.slots, self._dispatch)
-        for slot, sock in zip(worker.slots, sockets, strict=True):
-            await slot.open(sock)
-        if worker.is_up:  # else it died meanwhile
-            for slot in worker.slots:
-                self._dispatch.slot_up(slot)
+        worker.come_up(self._dispatch)
         self._events.emit(WorkerUp(worker.child.number, worker.child.pid, ready.slots))
 
     async def _replace(self, delay_s: float, generation: Generation, *, is_understudy: bool) -> None:

@@ -68,6 +68,7 @@ def _info(runner: Runner, schema: dict[str, Any] | None, example: Any, took: flo
         key_ignore=list(cls.key_ignore),
         keep_s=float(cls.keep),
         cache=cls.cache,
+        folder=cls.folder,
         body=Body.RAW if cls.Request is None else Body.JSON,
         accepts=media_types(cls.accepts) if cls.accepts else [],
         request_schema=schema,

@@ -46,6 +46,8 @@ class Load(msgspec.Struct, array_like=True, frozen=True):
     log_level: str
     log_json: bool
     is_understudy: bool = False
+    versions: dict[str, list[str]] = {}
+    """By model, the versions to load; without a word, the newest."""
 
 
 class Ready(msgspec.Struct, array_like=True, frozen=True):

@@ -1,0 +1,100 @@
+"""`timebound reload`, `traffic` and `rollback`: what the operator asks of a running server."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import urllib.error
+import urllib.request
+from typing import Any
+
+from timebound.errors import SetupError
+
+_RELOAD = """\
+examples:
+  timebound reload                               load code and models again, without losing a request
+  timebound reload --url http://10.0.0.5:8000 --admin-token SECRET
+"""
+_TRAFFIC = """\
+examples:
+  timebound traffic digits 1=90 2=10             a tenth of the requests to version 2
+  timebound traffic digits 2=1 --shadow 3        all to version 2; 3 gets copies that are only compared
+  timebound rollback digits                      as before the last change
+
+Requests with a key stay with their version. /metrics counts how often a shadow agrees (timebound_shadow_answers_total).
+"""
+
+
+def add_to(verbs: Any) -> None:
+    """Declare the verbs and their flags."""
+    reload = _verb(verbs, "reload", "load code and models again, without losing a request", _RELOAD)
+    reload.set_defaults(run=lambda chosen: _show(_ask(chosen, "POST", "/v1/reload")))
+    traffic = _verb(verbs, "traffic", "divide a model's requests among its versions", _TRAFFIC)
+    traffic.add_argument("model", help="name of the model's folder")
+    traffic.add_argument("shares", nargs="+", metavar="VERSION=SHARE", help="such as 1=90 2=10; shares need not sum up")
+    traffic.add_argument(
+        "--shadow", action="append", default=[], metavar="VERSION", help="gets copies; may be repeated"
+    )
+    traffic.set_defaults(run=_divide)
+    rollback = _verb(verbs, "rollback", "divide a model's requests as before the last change", _TRAFFIC)
+    rollback.add_argument("model", help="name of the model's folder")
+    rollback.set_defaults(run=lambda chosen: _show(_ask(chosen, "POST", f"/v1/models/{chosen.model}/rollback")))
+
+
+def _verb(verbs: Any, name: str, meaning: str, examples: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = verbs.add_parser(
+        name,
+        help=meaning,
+        description=meaning[0].upper() + meaning[1:] + ".",
+        epilog=examples,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--url", default="http://127.0.0.1:8000", help="the server (default: %(default)s)")
+    parser.add_argument("--admin-token", default=os.environ.get("TIMEBOUND_ADMIN_TOKEN"), help="as the server has it")
+    return parser
+
+
+def _divide(chosen: argparse.Namespace) -> int:
+    split: dict[str, float] = {}
+    for text in chosen.shares:
+        version, _, share = text.partition("=")
+        try:
+            split[version] = float(share)
+        except ValueError:
+            raise SetupError(f"{text!r} is no share; write VERSION=SHARE, such as 2=10") from None
+    body = {"split": split, "shadow": chosen.shadow}
+    return _show(_ask(chosen, "PUT", f"/v1/models/{chosen.model}/traffic", body))
+
+
+def _ask(chosen: argparse.Namespace, method: str, path: str, body: Any = None) -> Any:
+    headers = {"content-type": "application/json"}
+    if chosen.admin_token:
+        headers["authorization"] = f"Bearer {chosen.admin_token}"
+    data = json.dumps(body).encode() if body is not None else b""
+    request = urllib.request.Request(chosen.url.rstrip("/") + path, data, headers, method=method)
+    try:
+        with urllib.request.urlopen(request) as answer:
+            return json.load(answer)
+    except urllib.error.HTTPError as error:
+        raise SetupError(_told(error)) from None
+    except (urllib.error.URLError, ValueError) as error:
+        raise SetupError(f"no server answers at {chosen.url}: {getattr(error, 'reason', error)}; give --url") from None
+
+
+def _told(error: urllib.error.HTTPError) -> str:
+    try:
+        return str(json.load(error)["detail"])
+    except (ValueError, KeyError):
+        return f"the server answered {error.code}"
+
+
+def _show(answer: Any) -> int:
+    if "models" in answer:
+        print("serving " + ", ".join(answer["models"]))
+        return 0
+    for version, share in answer["split"].items():
+        print(f"version {version}: {share:.1%}")
+    for version in answer.get("shadow", []):
+        print(f"version {version}: copies, compared")
+    return 0

@@ -1,0 +1,107 @@
+"""Versions of a model side by side: shares, sticky by key, shadows, the way back, and changes of the folder."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from tests.live.serving import Serving, eventually
+
+from timebound.cli import main
+
+pytestmark = pytest.mark.live
+
+APP = """
+import timebound as tb
+
+class Word(tb.Model):
+    deadline = 5.0
+    key = "id"
+    class Request(tb.Struct):
+        id: str
+    def infer(self, batch):
+        return ["{word}"] * len(batch)
+"""
+
+
+def write(folder: Path, version: int, word: str) -> None:
+    place = folder / "word" / str(version)
+    place.mkdir(parents=True)
+    (place / "app.py").write_text(APP.format(word=word))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write(tmp_path, 1, "one")
+    write(tmp_path, 2, "two")
+    return tmp_path
+
+
+def ask(serving: Serving, name: str, path: str = "/predictions/word") -> str:
+    answer = serving.http.post(path, json={"id": name})
+    assert answer.status_code == 200, answer.text
+    return str(answer.json())
+
+
+def test_requests_are_divided_by_share_and_stay_with_their_version(folder: Path) -> None:
+    with Serving(folder) as serving:
+        assert ask(serving, "before") == "two", "the newest, unless told otherwise"
+        assert main(["traffic", "word", "1=1", "2=1", "--url", serving.url]) == 0
+        words = [ask(serving, f"k{number}") for number in range(60)]
+        assert 10 < Counter(words)["one"] < 50
+        assert ask(serving, "a", "/predictions/word/1") == "one"
+        assert ask(serving, "b", "/predictions/word/2") == "two"
+        # The same keys under other names of theirs: nothing is stored, and they draw the same version again.
+        assert serving.http.delete("/v1/results/word").json()["cleared"] > 0
+        assert [ask(serving, f"k{number}") for number in range(60)] == words
+        versions = {
+            serving.http.post("/predictions/word", json={"id": n}).headers["timebound-version"] for n in "abcdefgh"
+        }
+        assert versions == {"1", "2"}
+        # And back
+        assert main(["rollback", "word", "--url", serving.url]) == 0
+        assert {ask(serving, f"after {number}") for number in range(10)} == {"two"}
+
+
+def test_a_shadow_is_compared_and_never_sent(folder: Path) -> None:
+    with Serving(folder) as serving:
+        assert main(["traffic", "word", "1=1", "--shadow", "2", "--url", serving.url]) == 0
+        assert {ask(serving, f"k{number}") for number in range(10)} == {"one"}
+        line = 'timebound_shadow_answers_total{model="word",verdict="differs",version="2"} 10.0'
+        eventually(lambda: line in serving.http.get("/metrics").text, "ten differences")
+
+
+def test_the_division_outlives_a_restart(folder: Path) -> None:
+    with Serving(folder) as serving:
+        assert main(["traffic", "word", "1=1", "--url", serving.url]) == 0
+    with Serving(folder) as serving:
+        assert ask(serving, "k") == "one"
+
+
+def test_a_version_that_cannot_be_loaded_changes_nothing(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Serving(folder) as serving:
+        assert main(["traffic", "word", "1=1", "--url", serving.url]) == 0
+        write(folder, 3, "three")
+        (folder / "word/3/app.py").write_text("raise ValueError('broken')")
+        before = json.loads((folder / "word/traffic.json").read_text())
+        assert main(["traffic", "word", "3=1", "--url", serving.url]) == 2
+        assert "broken" in capsys.readouterr().err
+        assert json.loads((folder / "word/traffic.json").read_text()) == before
+        assert main(["traffic", "word", "7=1", "--url", serving.url]) == 2
+        assert "has no version '7'; it has 1, 2, 3" in capsys.readouterr().err
+        assert ask(serving, "k") == "one"
+
+
+def test_a_new_version_in_a_watched_folder_is_served(folder: Path) -> None:
+    with Serving(folder, "--watch") as serving:
+        assert ask(serving, "before") == "two"
+        write(folder, 3, "three")
+        numbers = iter(range(10_000))
+        eventually(lambda: ask(serving, f"k{next(numbers)}") == "three", "the new version")
+
+
+def test_nobody_there_to_reload_is_said_in_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reload", "--url", "http://127.0.0.1:9"]) == 2
+    assert "no server answers at http://127.0.0.1:9" in capsys.readouterr().err
