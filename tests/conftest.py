@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.live.gate import Gate
+from tests.redis_server import RedisServer
 
 
 @pytest.fixture
@@ -14,3 +15,10 @@ def gate(tmp_path: Path) -> Iterator[Gate]:
     """A closed gate: a model that is told its path waits there until the test opens it."""
     with Gate(tmp_path / "gate") as closed:
         yield closed
+
+
+@pytest.fixture(scope="session")
+def redis() -> Iterator[RedisServer]:
+    """A Redis for tests that only use it; those that hurt it start their own. Choose a namespace nobody else has."""
+    with RedisServer() as server:
+        yield server
