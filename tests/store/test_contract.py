@@ -6,6 +6,7 @@ import pytest
 from tests.store.gateways import KEEP_S, OTHER_PRINT, PRINT, Gateways, ask, claim, stored
 
 from timebound.store.base import Entry, Key, Kind, Store, Stored
+from timebound.types import Quality
 
 KEY: Key = ("digits", "a-key")
 ODD_KEYS = [
@@ -87,6 +88,23 @@ async def test_a_result_is_kept_for_its_time_and_no_longer(gateways: Gateways) -
         assert await claim(gateways.one, KEY) is Kind.OWNER
 
 
+@pytest.mark.parametrize("joins", [False, True])
+async def test_a_result_seen_at_another_gateway_is_not_kept_longer_there(gateways: Gateways, *, joins: bool) -> None:
+    async with gateways:
+        await claim(gateways.one, KEY)
+        if joins:
+            joined = ask(gateways.two, KEY)
+            await joined.last()
+        gateways.one.complete(KEY, stored(), 0.5)
+        if joins:
+            assert (await joined.last(2)).kind is Kind.RESULT
+        else:
+            await gateways.settled()
+            assert await claim(gateways.two, KEY) is Kind.RESULT
+        await gateways.pass_time(0.7)
+        assert await claim(gateways.two, KEY) is Kind.OWNER
+
+
 async def test_the_first_answer_stays(gateways: Gateways) -> None:
     async with gateways:
         gateways.one.complete(KEY, stored(b"first"), KEEP_S)
@@ -96,6 +114,22 @@ async def test_the_first_answer_stays(gateways: Gateways) -> None:
         found = await gateways.one.read(KEY)
         assert isinstance(found, Stored)
         assert found.result.outcome.body == b"first"
+
+
+async def test_a_full_answer_replaces_a_partial_one_everywhere(gateways: Gateways) -> None:
+    async with gateways:
+        await claim(gateways.one, KEY)
+        gateways.one.complete(KEY, stored(b"part", is_full=False), KEEP_S)
+        await gateways.settled()
+        early = await ask(gateways.two, KEY).last()
+        assert early.stored is not None
+        assert early.stored.result.quality is Quality.PARTIAL
+        gateways.one.complete(KEY, stored(b"whole"), KEEP_S)
+        gateways.one.complete(KEY, stored(b"less", is_full=False), KEEP_S)
+        await gateways.settled()
+        for store in (gateways.one, gateways.two):
+            late = await ask(store, KEY).last()
+            assert late.stored == stored(b"whole")
 
 
 async def test_reading_tells_running_from_finished_from_unknown(gateways: Gateways) -> None:

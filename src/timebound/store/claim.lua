@@ -5,10 +5,10 @@
 --   ARGV     owner, fingerprint, inbox, prefix of leases ({ns}:o:), milliseconds a claim is kept
 --            {ns}:o:{owner}         string that expires: there is one lease per owner, renewed while it lives
 --
--- -> {'r', value} | {'o', 1 if taken over from the dead, else 0} | {'j', milliseconds left of the owner's lease} | {'c'}
+-- -> {'r', milliseconds left of it, value} | {'o', 1 if taken over from the dead, else 0} | {'j', milliseconds left of the owner's lease} | {'c'}
 local value = redis.call('GET', KEYS[1])
 if value then
-    return {'r', value}
+    return {'r', redis.call('PTTL', KEYS[1]), value}
 end
 local owner, fingerprint, waiting = unpack(redis.call('HMGET', KEYS[2], 'o', 'f', 'w'))
 local taken = 0

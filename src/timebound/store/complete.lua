@@ -1,7 +1,8 @@
 -- A request is finished: keep its result and tell who waits.
 --
 --   KEYS as in claim.lua; ARGV: value, milliseconds to keep it
---   Message to each inbox: length of the claim's key in eight digits, that key, the value.
+--   Message to each inbox: length of the claim's key in eight digits, milliseconds to keep the value in twelve, that
+--   key, the value.
 --
 -- The first answer stays, unless it was partial and this one is full (byte 2 of the layout).
 -- -> 1, or the error if it could not be kept (memory full): then those who wait get it all the same.
@@ -13,7 +14,7 @@ end
 local waiting = redis.call('HGET', KEYS[2], 'w')
 redis.call('DEL', KEYS[2])
 if waiting then
-    local message = string.format('%08d', #KEYS[2]) .. KEYS[2] .. ARGV[1]
+    local message = string.format('%08d%012d', #KEYS[2], ARGV[2]) .. KEYS[2] .. ARGV[1]
     for inbox in string.gmatch(waiting, '%S+') do
         redis.call('PUBLISH', inbox, message)
     end

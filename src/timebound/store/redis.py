@@ -33,7 +33,7 @@ from timebound.store.base import CONFLICT, JOINED, OWNER, UNAVAILABLE, Claim, En
 from timebound.store.link import Done, Down, Link
 from timebound.store.memory import Memory
 from timebound.store.value import UnknownLayout, decode, encode
-from timebound.types import Source
+from timebound.types import Quality, Source
 
 log = logging.getLogger("timebound.store")
 
@@ -219,15 +219,18 @@ class Redis:
             self._join(key, _Waiter(fingerprint, settle), fact / 1e3)
             settle(JOINED)
         else:
-            settle(CONFLICT if kind == b"c" else self._found(key, fingerprint, fact))
+            settle(CONFLICT if kind == b"c" else self._found(key, fingerprint, fact, reply[1]))
 
-    def _found(self, key: Key, fingerprint: bytes, value: bytes, *, source: Source = Source.STORED) -> Claim:
+    def _found(
+        self, key: Key, fingerprint: bytes, value: bytes, left_ms: int, *, source: Source = Source.STORED
+    ) -> Claim:
         try:
             stored = decode(value)
         except UnknownLayout:
             self._working[key] = fingerprint
             return UNAVAILABLE
-        self._near.keep(key, stored, _NEAR_S)
+        if stored.result.quality is Quality.FULL:  # a partial one may be replaced any time
+            self._near.keep(key, stored, min(_NEAR_S, left_ms / 1e3))
         if stored.fingerprint != fingerprint:
             return CONFLICT
         if source is not Source.STORED:
@@ -321,13 +324,13 @@ class Redis:
             model, _, key = text.decode().partition(":")
             self._near.forget(model or None, key or None)
             return
-        end = 8 + int(text[:8])
-        model, _, name = text[8:end].decode().removeprefix(f"{self._space}:c:").partition(":")
+        end, left_ms = 20 + int(text[:8]), int(text[8:20])
+        model, _, name = text[20:end].decode().removeprefix(f"{self._space}:c:").partition(":")
         key, value = (model, name), text[end:]
         for waiter in list(self._waiting.get(key, ())):
             if value:
                 self._leave(key, waiter)
-                waiter.settle(self._found(key, waiter.fingerprint, value, source=Source.JOINED))
+                waiter.settle(self._found(key, waiter.fingerprint, value, left_ms, source=Source.JOINED))
             else:
                 self._ask_again(key, waiter)
 
