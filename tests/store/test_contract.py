@@ -142,6 +142,41 @@ async def test_reading_tells_running_from_finished_from_unknown(gateways: Gatewa
         assert [await store.read(KEY) for store in (gateways.one, gateways.two)] == [stored(), stored()]
 
 
+async def test_a_listing_has_every_result_of_a_model_or_of_all(gateways: Gateways) -> None:
+    async with gateways:
+        gateways.one.complete(("digits", "a"), stored(b"12345"), KEEP_S)
+        gateways.one.complete(("digits", "b:c"), stored(is_full=False), KEEP_S)
+        gateways.one.complete(("digits2", "a"), stored(), KEEP_S)
+        await gateways.settled()
+        found = {entry.key: entry for entry in await listed(gateways.two, "digits")}
+        assert {key: entry.quality for key, entry in found.items()} == {"a": "full", "b:c": "partial"}
+        assert (found["a"].model, found["a"].bytes, found["a"].at) == ("digits", 5, stored().at)
+        assert 0 < found["a"].expires_in_s <= KEEP_S
+        assert len(await listed(gateways.two)) == 3
+        for pattern in ("*", "digits?", "[d]igits", "nobody", "digit"):
+            assert await listed(gateways.two, pattern) == []
+
+
+async def test_clearing_forgets_one_key_a_model_or_all_and_says_how_many(gateways: Gateways) -> None:
+    async with gateways:
+        keys = [(model, key) for model in ("digits", "digits2") for key in ("a", "b", "c:d")]
+        for key in keys:
+            gateways.one.complete(key, stored(), KEEP_S)
+        await gateways.settled()
+        assert await claim(gateways.two, keys[0]) is Kind.RESULT
+        assert await gateways.one.clear("digits", "c:d") == 1
+        assert await gateways.one.clear("digits", "c:d") == 0
+        for pattern in ("*", "digits?", "[d]igits", "nobody"):
+            assert await gateways.one.clear(pattern) == 0
+        assert await gateways.one.clear("digits") == 2
+        await gateways.settled()
+        for store in (gateways.one, gateways.two):
+            assert await claim(store, keys[0]) in (Kind.OWNER, Kind.JOINED)
+            assert await claim(store, keys[3]) is Kind.RESULT
+        assert await gateways.two.clear(None) == 3
+        assert await listed(gateways.one) == []
+
+
 @pytest.mark.parametrize("name", ODD_KEYS)
 async def test_a_key_may_have_any_characters(gateways: Gateways, name: str) -> None:
     key = ("digits", name)

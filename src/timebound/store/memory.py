@@ -80,7 +80,7 @@ class Memory:
     async def entries(self, model: str | None) -> AsyncIterator[Entry]:
         now = self._clock.now()
         for (name, key), kept in list(self._kept.items()):
-            if name == (model or name) and kept.expires > now:
+            if model in (None, name) and kept.expires > now:
                 result = kept.stored.result
                 size = len(result.outcome.body)
                 yield Entry(name, key, result.quality, size, kept.stored.at, kept.expires - now)
@@ -121,7 +121,7 @@ class Memory:
         if model is not None and key is not None:
             known = [(model, key)] if (model, key) in self._kept else []
         else:
-            known = [each for each in self._kept if each[0] == (model or each[0])]
+            known = [each for each in self._kept if model in (None, each[0])]
         for each in known:
             self._drop(each)
         return len(known)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 from collections import deque
 from collections.abc import AsyncIterator
 from functools import partial
@@ -351,7 +352,7 @@ class Redis:
 
     async def entries(self, model: str | None) -> AsyncIterator[Entry]:
         start = f"{self._space}:r:"
-        async for keys in self._scan(f"{start}{model}:*" if model is not None else f"{start}*"):
+        async for keys in self._scan(model):
             for key in keys:
                 value, left_ms = await asyncio.gather(self._link.ask("GET", key), self._link.ask("PTTL", key))
                 name, _, request = key.decode().removeprefix(start).partition(":")
@@ -367,15 +368,18 @@ class Redis:
         if model is not None and key is not None:
             count = int(await self._link.ask("UNLINK", self._result_key((model, key))))
         else:
-            start = f"{self._space}:r:"
             count = 0
-            async for keys in self._scan(f"{start}{model}:*" if model is not None else f"{start}*"):
+            async for keys in self._scan(model):
                 count += int(await self._link.ask("UNLINK", *keys))
         await self._link.ask("PUBLISH", f"{self._space}:all", f"{model or ''}:{key or ''}")
         return count
 
-    async def _scan(self, pattern: str) -> AsyncIterator[list[bytes]]:
-        cursor = b"0"
+    async def _scan(self, model: str | None) -> AsyncIterator[list[bytes]]:
+        """The keys of results, some at a time."""
+        start = f"{self._space}:r:"
+        if model is not None:
+            start += re.sub(r"([*?\[\]\\^-])", r"\\\1", model) + ":"  # Redis takes a pattern, whoever asks gave a name
+        pattern, cursor = f"{start}*", b"0"
         while True:
             cursor, keys = await self._link.ask("SCAN", cursor, "MATCH", pattern, "COUNT", "500")
             if keys:
