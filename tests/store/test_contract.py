@@ -6,7 +6,7 @@ import pytest
 from tests.store.gateways import KEEP_S, OTHER_PRINT, PRINT, Gateways, ask, claim, stored
 
 from timebound.store.base import Entry, Key, Kind, Store, Stored
-from timebound.types import Quality
+from timebound.types import Quality, Source
 
 KEY: Key = ("digits", "a-key")
 ODD_KEYS = [
@@ -51,6 +51,22 @@ async def test_another_body_is_a_conflict_while_in_work_and_when_finished(gatewa
         await gateways.settled()
         for store in (gateways.one, gateways.two):
             assert await claim(store, KEY, OTHER_PRINT) is Kind.CONFLICT
+
+
+async def test_who_joined_gets_the_result_once_it_is_there_and_only_once(gateways: Gateways) -> None:
+    async with gateways:
+        await claim(gateways.one, KEY)
+        joined = [ask(gateways.two, KEY) for _ in range(3)]
+        for told in joined:
+            assert (await told.last()).kind is Kind.JOINED
+        gateways.one.complete(KEY, stored(b"7"), KEEP_S)
+        await gateways.settled()
+        for told in joined:
+            answer = await told.last(2)
+            assert answer.stored is not None
+            assert (answer.kind, answer.stored.result.source) == (Kind.RESULT, Source.JOINED)
+            assert answer.stored.result.outcome.body == b"7"
+            assert told.kinds == [Kind.JOINED, Kind.RESULT]
 
 
 async def test_an_abandoned_key_is_owned_by_who_joined_it(gateways: Gateways) -> None:

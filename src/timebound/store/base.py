@@ -17,7 +17,7 @@ from typing import Protocol, TypeAlias
 
 import msgspec
 
-from timebound.types import Result
+from timebound.types import Result, Source
 
 Key: TypeAlias = tuple[str, str]
 """The name of a model and a request's key."""
@@ -39,6 +39,10 @@ class Stored(msgspec.Struct, frozen=True):
     fingerprint: bytes
     result: Result
     at: float
+
+    def as_joined(self) -> Stored:
+        """The same, for who waited for it."""
+        return msgspec.structs.replace(self, result=msgspec.structs.replace(self.result, source=Source.JOINED))
 
 
 class Claim(msgspec.Struct, frozen=True):

@@ -64,7 +64,7 @@ class Memory:
         self.keep(key, stored, keep_s)
         running = self._running.pop(key, None)
         for settle in running.waiting if running is not None else ():
-            settle(Claim(Kind.RESULT, stored))
+            settle(Claim(Kind.RESULT, stored.as_joined()))
 
     def abandon(self, key: Key) -> None:
         running = self._running.pop(key, None)

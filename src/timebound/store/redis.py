@@ -34,7 +34,7 @@ from timebound.store.base import CONFLICT, JOINED, OWNER, UNAVAILABLE, Claim, En
 from timebound.store.link import Done, Down, Link
 from timebound.store.memory import Memory
 from timebound.store.value import UnknownLayout, decode, encode
-from timebound.types import Quality, Source
+from timebound.types import Quality
 
 log = logging.getLogger("timebound.store")
 
@@ -222,9 +222,7 @@ class Redis:
         else:
             settle(CONFLICT if kind == b"c" else self._found(key, fingerprint, fact, reply[1]))
 
-    def _found(
-        self, key: Key, fingerprint: bytes, value: bytes, left_ms: int, *, source: Source = Source.STORED
-    ) -> Claim:
+    def _found(self, key: Key, fingerprint: bytes, value: bytes, left_ms: int, *, has_waited: bool = False) -> Claim:
         try:
             stored = decode(value)
         except UnknownLayout:
@@ -234,9 +232,7 @@ class Redis:
             self._near.keep(key, stored, min(_NEAR_S, left_ms / 1e3))
         if stored.fingerprint != fingerprint:
             return CONFLICT
-        if source is not Source.STORED:
-            stored = msgspec.structs.replace(stored, result=msgspec.structs.replace(stored.result, source=source))
-        return Claim(Kind.RESULT, stored)
+        return Claim(Kind.RESULT, stored.as_joined() if has_waited else stored)
 
     def _join(self, key: Key, waiter: _Waiter, lease_left_s: float) -> None:
         self._waiting.setdefault(key, []).append(waiter)
@@ -331,7 +327,7 @@ class Redis:
         for waiter in list(self._waiting.get(key, ())):
             if value:
                 self._leave(key, waiter)
-                waiter.settle(self._found(key, waiter.fingerprint, value, left_ms, source=Source.JOINED))
+                waiter.settle(self._found(key, waiter.fingerprint, value, left_ms, has_waited=True))
             else:
                 self._ask_again(key, waiter)
 
