@@ -101,7 +101,7 @@ class Plain:
         self._socket.close()
 
     def ask(self, *command: str | bytes) -> Any:
-        self._socket.sendall(hiredis.pack_command(command))
+        self._socket.sendall(hiredis.pack_command(command))  # type: ignore[arg-type]  # its stubs know one word only
         while (reply := self._reader.gets()) is Ellipsis:
             data = self._socket.recv(1 << 16)
             if not data:

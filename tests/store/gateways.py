@@ -73,9 +73,10 @@ async def eventually(look: Callable[[], Any], what: str, within_s: float = PATIE
 class Gateways(Protocol):
     """`one` and `two` share what is kept. `settled` returns when what was written is there to be read."""
 
-    one: Store
-    two: Store
-
+    @property
+    def one(self) -> Store: ...
+    @property
+    def two(self) -> Store: ...
     async def __aenter__(self) -> Self: ...
     async def __aexit__(self, *error: object) -> None: ...
     async def settled(self) -> None: ...
@@ -87,7 +88,7 @@ class MemoryGateways:
 
     def __init__(self) -> None:
         self._clock = ManualClock(1000.0)
-        self.one: Store = Memory(10_000_000, self._clock)
+        self.one = Memory(10_000_000, self._clock)
         self.two = self.one
 
     async def __aenter__(self) -> Self:
@@ -111,8 +112,9 @@ class RedisGateways:
         self._url, self._namespace = url, namespace
         self._options = {"lease_s": 2.0, "patience_s": 5.0, **options}
         self.events = Events()
-        self.heard: list[Kept | NotKept | TakenOver] = []
-        for kind in (Kept, NotKept, TakenOver):
+        self.heard: list[Any] = []
+        kinds: tuple[type[Any], ...] = (Kept, NotKept, TakenOver)
+        for kind in kinds:
             self.events.on(kind, self.heard.append)
 
     def open(self, **options: Any) -> Redis:
