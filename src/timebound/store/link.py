@@ -35,7 +35,7 @@ _ENDED = ("READONLY", "LOADING", "MASTERDOWN", "NOSCRIPT", "CLUSTERDOWN", "UNBLO
 
 
 class Down(Exception):
-    """There is no connection, or it broke before the reply came."""
+    """There is no connection, or it broke before the reply came; its text says why, where that is known."""
 
 
 class Link:
@@ -90,7 +90,7 @@ class Link:
         """Send a command; `done` gets its reply, or `Down` at once if there is no connection."""
         if self._wire is None or not self.is_up:
             if done is not None:
-                done(Down())
+                done(Down(self.reason))
             return
         self._wire.send(done, command)
 
@@ -132,39 +132,46 @@ class Link:
 
     async def _connect(self) -> str | None:
         """One attempt; why it failed, or None."""
-        wire: _Wire | None = None
-        address = self._address
+        wire = _Wire(self._loop, self)
+        trouble = "stopped"
         try:
             async with asyncio.timeout(_CONNECT_S):
-                if address.path is not None:
-                    _, wire = await self._loop.create_unix_connection(self._new_wire, address.path)
-                else:
-                    _, wire = await self._loop.create_connection(
-                        self._new_wire, address.host, address.port, ssl=address.tls
-                    )
-                replies: list[asyncio.Future[Any]] = []
-                for command in [*self._hello(), *self._greeting(), ("PING",)]:
-                    reply = self._loop.create_future()
-                    if command[0] == "SUBSCRIBE":
-                        reply.set_result(None)
-                    replies.append(reply)
-                    wire.send(_setter(reply), command)
-                for reply in replies:
-                    value = await reply
-                    if isinstance(value, Exception):
-                        raise value
+                await self._reach(wire)
+                await self._greet(wire)
+            self._wire = wire
+            return None
         except TimeoutError:
             trouble = f"no answer within {_CONNECT_S:g} s"
         except (OSError, Down) as error:
             trouble = getattr(error, "strerror", None) or str(error) or "it closed the connection"
+        except ValueError as error:  # of a host that no name can be
+            trouble = str(error)
         except hiredis.HiredisError as error:
             trouble = _explain(str(error))
-        else:
-            self._wire = wire
-            return None
-        if wire is not None:
-            wire.close()
+        finally:
+            if self._wire is not wire:
+                wire.close(trouble)
         return trouble
+
+    async def _reach(self, wire: _Wire) -> None:
+        address = self._address
+        if address.path is not None:
+            await self._loop.create_unix_connection(lambda: wire, address.path)
+        else:
+            await self._loop.create_connection(lambda: wire, address.host, address.port, ssl=address.tls)
+
+    async def _greet(self, wire: _Wire) -> None:
+        replies: list[asyncio.Future[Any]] = []
+        for command in [*self._hello(), *self._greeting(), ("PING",)]:
+            reply = self._loop.create_future()
+            if command[0] == "SUBSCRIBE":
+                reply.set_result(None)
+            replies.append(reply)
+            wire.send(_setter(reply), command)
+        for reply in replies:
+            value = await reply
+            if isinstance(value, Exception):
+                raise value
 
     def _hello(self) -> list[tuple[Any, ...]]:
         address = self._address
@@ -176,9 +183,6 @@ class Link:
             hello.append(("SELECT", str(address.database)))
         return hello
 
-    def _new_wire(self) -> _Wire:
-        return _Wire(self._loop, self)
-
     def push(self, message: list[Any]) -> None:
         """A message of a subscription came in."""
         self._on_push(message)
@@ -188,7 +192,7 @@ class Link:
         if wire is self._wire:
             self._close(reason)
         else:
-            wire.close()
+            wire.close(reason)
 
     def _close(self, reason: str) -> None:
         wire, self._wire = self._wire, None
@@ -197,7 +201,7 @@ class Link:
         self.is_up, self.reason = False, reason
         if reason != "stopped":
             log.warning("the store is lost: %s", reason, extra={"store": self._address.shown})
-        wire.close()
+        wire.close(reason)
         self._on_down(reason)
         self._lost.set()
 
@@ -253,6 +257,7 @@ class _Wire(asyncio.Protocol):
         done = self._waiting.popleft()[1]
         if isinstance(reply, hiredis.ReplyError) and str(reply).startswith(_ENDED):
             self._link.lost(self, str(reply))
+            reply = Down(str(reply))  # what was asked may be asked again of the next connection
         if done is not None:
             done(reply)
 
@@ -274,7 +279,7 @@ class _Wire(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         self._link.lost(self, str(error) if error is not None else "it closed the connection")
 
-    def close(self) -> None:
+    def close(self, reason: str) -> None:
         """Tell everyone who waits, and hang up."""
         if self._timer is not None:
             self._timer.cancel()
@@ -284,7 +289,7 @@ class _Wire(asyncio.Protocol):
         waiting, self._waiting = self._waiting, deque()
         for _, done in waiting:
             if done is not None:
-                done(Down())
+                done(Down(reason))
 
 
 _NOTHING = object()
