@@ -9,6 +9,7 @@ TimeboundError
 │   ├── ModelFailed       the user's code or the model raised
 │   ├── WorkerDied        the process that computed it is gone, twice
 │   ├── DeadlineMissed    the deadline came first and nothing better was there
+│   ├── StoreUnavailable  what was asked needs the shared store, and it does not answer
 │   └── Refusal           a "no" given at once, with a reason and, where it helps, a time to come back
 └── WireError             a frame between gateway and worker breaks the format
 """
@@ -78,6 +79,15 @@ class DeadlineMissed(RequestError):
     """The deadline came before an answer did."""
 
     code = "deadline_missed"
+
+
+class StoreUnavailable(RequestError):
+    """Only the shared store could answer this, and it cannot be asked now."""
+
+    code = "store_unavailable"
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"the store cannot be asked now ({reason}); try again when /readyz says nothing of it")
 
 
 class Refusal(RequestError):

@@ -37,6 +37,7 @@ STATUSES: dict[str, tuple[int, str]] = {
     "model_failed": (500, "The model failed"),
     "worker_died": (503, "Worker died"),
     "not_ready": (503, "Not ready"),
+    "store_unavailable": (503, "Store not available"),
     "draining": (503, "Shutting down"),
     "too_many_connections": (503, "Too many connections"),
     "deadline_missed": (504, "Deadline missed"),

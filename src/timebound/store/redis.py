@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import re
 from collections import deque
 from collections.abc import AsyncIterator
 from functools import partial
@@ -32,6 +31,7 @@ from timebound.events import Events, Kept, NotKept, TakenOver
 from timebound.store.address import read_address
 from timebound.store.base import CONFLICT, JOINED, OWNER, UNAVAILABLE, Claim, Entry, Key, Kind, Settle, Stored
 from timebound.store.link import Done, Down, Link
+from timebound.store.listing import Listing
 from timebound.store.memory import Memory
 from timebound.store.value import UnknownLayout, decode, encode
 from timebound.types import Quality
@@ -107,6 +107,7 @@ class Redis:
             on_down=self._down,
             on_push=self._heard,
         )
+        self._listing = Listing(self._link, f"{namespace}:r:")
 
     # ------------------------------------------------------------------ coming and going
 
@@ -346,42 +347,14 @@ class Redis:
             is_running = False
         return Kind.OWNER if is_running or key in self._working else None
 
-    async def entries(self, model: str | None) -> AsyncIterator[Entry]:
-        start = f"{self._space}:r:"
-        async for keys in self._scan(model):
-            for key in keys:
-                value, left_ms = await asyncio.gather(self._link.ask("GET", key), self._link.ask("PTTL", key))
-                name, _, request = key.decode().removeprefix(start).partition(":")
-                try:
-                    stored = decode(value or b"")
-                except UnknownLayout:
-                    continue  # it expired meanwhile, or is of a later version
-                size = len(stored.result.outcome.body)
-                yield Entry(name, request, stored.result.quality, size, stored.at, max(0.0, left_ms / 1e3))
+    def entries(self, model: str | None) -> AsyncIterator[Entry]:
+        return self._listing.entries(model)
 
     async def clear(self, model: str | None, key: str | None = None) -> int:
+        count = await self._listing.remove(model, key)
         self._near.forget(model, key)
-        if model is not None and key is not None:
-            count = int(await self._link.ask("UNLINK", self._result_key((model, key))))
-        else:
-            count = 0
-            async for keys in self._scan(model):
-                count += int(await self._link.ask("UNLINK", *keys))
-        await self._link.ask("PUBLISH", f"{self._space}:all", f"{model or ''}:{key or ''}")
+        self._link.send(None, "PUBLISH", f"{self._space}:all", f"{model or ''}:{key or ''}")
         return count
-
-    async def _scan(self, model: str | None) -> AsyncIterator[list[bytes]]:
-        """The keys of results, some at a time."""
-        start = f"{self._space}:r:"
-        if model is not None:
-            start += re.sub(r"([*?\[\]\\^-])", r"\\\1", model) + ":"  # Redis takes a pattern, whoever asks gave a name
-        pattern, cursor = f"{start}*", b"0"
-        while True:
-            cursor, keys = await self._link.ask("SCAN", cursor, "MATCH", pattern, "COUNT", "500")
-            if keys:
-                yield keys
-            if cursor == b"0":
-                return
 
     def _result_key(self, key: Key) -> str:
         return f"{self._space}:r:{key[0]}:{key[1]}"

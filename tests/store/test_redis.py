@@ -1,0 +1,122 @@
+"""What only the Redis store does: leases, several claims of one gateway, what stays near, and who may not connect."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.redis_server import RedisServer
+from tests.store.gateways import KEEP_S, OTHER_PRINT, PRINT, RedisGateways, ask, claim, eventually, stored
+
+from timebound.errors import RequestError
+from timebound.events import TakenOver
+from timebound.store.base import Key, Kind, Store
+from timebound.store.redis import MAX_VALUE_BYTES
+
+KEY: Key = ("digits", "a-key")
+
+
+async def test_a_dead_gateways_keys_are_taken_over_when_its_lease_is_over(redis: RedisServer, namespace: str) -> None:
+    async with RedisGateways(redis.url, namespace, lease_s=0.5) as gateways:
+        # Given a gateway that owns a key and died
+        leave_claim(redis, namespace, lease_ms=400)
+        joined = ask(gateways.one, KEY), ask(gateways.two, KEY)
+        for told in joined:
+            assert (await told.last()).kind is Kind.JOINED
+        # Then one of those who wait gets the key, and the other joins that
+        answers = asyncio.gather(*(told.last(2) for told in joined))
+        owner = await eventually(lambda: [told for told in joined if Kind.OWNER in told.kinds], "a new owner")
+        assert [type(event) for event in gateways.heard] == [TakenOver]
+        (gateways.one if owner == [joined[0]] else gateways.two).complete(KEY, stored(), KEEP_S)
+        kinds = sorted(answer.kind.value for answer in await answers)
+        assert kinds == ["owner", "result"]
+
+
+async def test_a_living_gateway_keeps_its_keys_beyond_a_lease(redis: RedisServer, namespace: str) -> None:
+    async with RedisGateways(redis.url, namespace, lease_s=0.4) as gateways:
+        await claim(gateways.one, KEY)
+        joined = ask(gateways.two, KEY)
+        await joined.last()
+        await asyncio.sleep(1.2)
+        assert joined.kinds == [Kind.JOINED]
+        gateways.one.complete(KEY, stored(), KEEP_S)
+        assert (await joined.last(2)).kind is Kind.RESULT
+
+
+async def test_a_gateway_that_stops_frees_its_keys_at_once(redis: RedisServer, namespace: str) -> None:
+    async with RedisGateways(redis.url, namespace, lease_s=60.0) as gateways:
+        await claim(gateways.one, KEY)
+        joined = ask(gateways.two, KEY)
+        await joined.last()
+        await gateways.one.stop()
+        assert (await joined.last(2)).kind is Kind.OWNER
+    assert redis.ask("KEYS", f"{namespace}:*") == []
+
+
+async def test_a_result_that_is_too_large_stays_in_its_gateway(redis: RedisServer, namespace: str) -> None:
+    large = stored(b"x" * MAX_VALUE_BYTES)
+    async with RedisGateways(redis.url, namespace) as gateways:
+        await claim(gateways.one, KEY)
+        joined = ask(gateways.two, KEY)
+        await joined.last()
+        gateways.one.complete(KEY, large, KEEP_S)
+        assert (await joined.last(2)).kind is Kind.OWNER
+        assert gateways.reasons() == ["too_large"]
+        assert await gateways.one.read(KEY) == large
+
+
+async def test_a_value_of_a_later_version_is_computed_and_left_alone(redis: RedisServer, namespace: str) -> None:
+    name = f"{namespace}:r:digits:a-key"
+    redis.ask("SET", name, b"\x09f-from-the-future")
+    async with RedisGateways(redis.url, namespace) as gateways:
+        assert await claim(gateways.one, KEY) is Kind.UNAVAILABLE
+        assert await gateways.two.read(KEY) is None
+        gateways.one.complete(KEY, stored(), KEEP_S)
+        await gateways.settled()
+        assert [entry async for entry in gateways.two.entries(None)] == []
+    assert redis.ask("GET", name) == b"\x09f-from-the-future"
+
+
+async def test_a_key_of_somebody_elses_hurts_only_itself(redis: RedisServer, namespace: str) -> None:
+    redis.ask("RPUSH", f"{namespace}:r:digits:a-key", "a list")
+    async with RedisGateways(redis.url, namespace) as gateways:
+        assert await claim(gateways.one, KEY) is Kind.UNAVAILABLE
+        assert await claim(gateways.one, ("digits", "another")) is Kind.OWNER
+        assert await gateways.two.read(KEY) is None
+        assert [entry async for entry in gateways.one.entries(None)] == []
+
+
+async def test_namespaces_are_apart(redis: RedisServer, namespace: str) -> None:
+    async with RedisGateways(redis.url, namespace) as ours, RedisGateways(redis.url, f"{namespace}-2") as theirs:
+        ours.one.complete(KEY, stored(), KEEP_S)
+        await ours.settled()
+        assert await claim(theirs.one, KEY, OTHER_PRINT) is Kind.OWNER
+        assert await theirs.one.clear(None) == 0
+        assert await claim(ours.two, KEY) is Kind.RESULT
+
+
+async def test_clearing_while_redis_is_away_is_refused_in_a_sentence() -> None:
+    with RedisServer() as redis:
+        async with RedisGateways(redis.url, "test") as gateways:
+            gateways.one.complete(KEY, stored(), KEEP_S)
+            await gateways.settled()
+            redis.kill()
+            await eventually(lambda: gateways.one.trouble, "the loss")
+            for call in (gateways.one.clear(None), gateways.one.clear(*KEY), first(gateways.one)):
+                with pytest.raises(RequestError) as refused:
+                    await call
+                assert refused.value.code == "store_unavailable"
+            assert await gateways.one.read(KEY) == stored()
+
+
+async def first(store: Store) -> Any:
+    async for entry in store.entries(None):
+        return entry
+    return None
+
+
+def leave_claim(redis: RedisServer, namespace: str, *, lease_ms: int) -> None:
+    """What a gateway that was killed leaves behind in Redis: a claim, and a lease that nobody renews."""
+    redis.ask("SET", f"{namespace}:o:dead.1", "1", "PX", str(lease_ms))
+    redis.ask("HSET", f"{namespace}:c:digits:a-key", "o", "dead.1", "f", PRINT)
