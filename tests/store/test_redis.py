@@ -44,6 +44,14 @@ async def test_a_living_gateway_keeps_its_keys_beyond_a_lease(redis: RedisServer
         assert (await joined.last(2)).kind is Kind.RESULT
 
 
+async def test_a_dead_gateways_key_does_not_count_as_running(redis: RedisServer, namespace: str) -> None:
+    async with RedisGateways(redis.url, namespace, lease_s=0.3) as gateways:
+        leave_claim(redis, namespace, lease_ms=300)
+        assert await gateways.two.read(KEY) is Kind.OWNER
+        await asyncio.sleep(0.5)
+        assert await gateways.two.read(KEY) is None
+
+
 async def test_a_gateway_that_stops_frees_its_keys_at_once(redis: RedisServer, namespace: str) -> None:
     async with RedisGateways(redis.url, namespace, lease_s=60.0) as gateways:
         await claim(gateways.one, KEY)
@@ -85,6 +93,17 @@ async def test_a_key_of_somebody_elses_hurts_only_itself(redis: RedisServer, nam
         assert await claim(gateways.one, ("digits", "another")) is Kind.OWNER
         assert await gateways.two.read(KEY) is None
         assert [entry async for entry in gateways.one.entries(None)] == []
+
+
+async def test_messages_that_are_none_of_ours_are_passed_over(redis: RedisServer, namespace: str) -> None:
+    async with RedisGateways(redis.url, namespace) as gateways:
+        inboxes = redis.ask("PUBSUB", "CHANNELS", f"{namespace}:*")
+        assert len(inboxes) == 3
+        for inbox in inboxes:
+            for text in (b"", b"nonsense", b"\xff\xfe", b"00000004000000000000abcdvalue"):
+                redis.ask("PUBLISH", inbox, text)
+        await gateways.settled()
+        assert (gateways.one.trouble, gateways.two.trouble) == (None, None)
 
 
 async def test_namespaces_are_apart(redis: RedisServer, namespace: str) -> None:

@@ -90,6 +90,7 @@ class Redis:
         self._lease_s = lease_s
         self._gateway = os.urandom(8).hex()
         self._inbox = f"{namespace}:i:{self._gateway}"
+        self._leases = f"{namespace}:o:"
         self._epoch = 0
         self._working: dict[Key, bytes] = {}  # what this gateway computes, by fingerprint
         self._waiting: dict[Key, list[_Waiter]] = {}  # what others compute for us
@@ -147,7 +148,7 @@ class Redis:
 
     @property
     def _lease(self) -> str:
-        return f"{self._space}:o:{self._owner}"
+        return self._leases + self._owner
 
     def _greeting(self) -> list[tuple[Any, ...]]:
         self._epoch += 1
@@ -200,8 +201,7 @@ class Redis:
             self._send_claim(key, fingerprint, partial(self._claimed, key, fingerprint, settle))
 
     def _send_claim(self, key: Key, fingerprint: bytes, done: Done | None) -> None:
-        lease = f"{self._space}:o:"
-        arguments = (self._owner, fingerprint, self._inbox, lease, str(_CLAIM_KEPT_MS))
+        arguments = (self._owner, fingerprint, self._inbox, self._leases, str(_CLAIM_KEPT_MS))
         self._link.send(done, "EVALSHA", _CLAIM_SHA, "2", self._result_key(key), self._claim_key(key), *arguments)
 
     def _claimed(self, key: Key, fingerprint: bytes, settle: Settle, reply: Any) -> None:
@@ -319,12 +319,16 @@ class Redis:
             return
         channel, text = message[1], message[2]
         if channel != self._inbox.encode():
-            model, _, key = text.decode().partition(":")
-            self._near.forget(model or None, key or None)
+            model, _, cleared = text.decode(errors="replace").partition(":")
+            self._near.forget(model or None, cleared or None)
             return
-        end, left_ms = 20 + int(text[:8]), int(text[8:20])
-        model, _, name = text[20:end].decode().removeprefix(f"{self._space}:c:").partition(":")
-        key, value = (model, name), text[end:]
+        try:
+            end, left_ms = 20 + int(text[:8]), int(text[8:20])
+            name = text[20:end].decode()
+        except ValueError:
+            log.warning("a message in the store's inbox is not of this server's making")
+            return
+        key, value = self._from_claim_key(name), text[end:]
         for waiter in list(self._waiting.get(key, ())):
             if value:
                 self._leave(key, waiter)
@@ -342,7 +346,9 @@ class Redis:
             value = await self._link.ask("GET", self._result_key(key))
             if value is not None:
                 return decode(value)
-            is_running = await self._link.ask("EXISTS", self._claim_key(key))
+            owner = await self._link.ask("HGET", self._claim_key(key), "o")
+            # A claim whose owner died is nobody's work.
+            is_running = owner is not None and await self._link.ask("EXISTS", self._leases.encode() + owner)
         except (Down, hiredis.ReplyError, UnknownLayout):
             is_running = False
         return Kind.OWNER if is_running or key in self._working else None
@@ -358,6 +364,10 @@ class Redis:
 
     def _result_key(self, key: Key) -> str:
         return f"{self._space}:r:{key[0]}:{key[1]}"
+
+    def _from_claim_key(self, name: str) -> Key:
+        model, _, key = name.removeprefix(f"{self._space}:c:").partition(":")
+        return model, key
 
     def _claim_key(self, key: Key) -> str:
         return f"{self._space}:c:{key[0]}:{key[1]}"
