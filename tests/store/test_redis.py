@@ -62,6 +62,39 @@ async def test_a_gateway_that_stops_frees_its_keys_at_once(redis: RedisServer, n
     assert redis.ask("KEYS", f"{namespace}:*") == []
 
 
+async def test_a_key_is_not_freed_while_another_request_of_this_gateway_has_it(
+    redis: RedisServer, namespace: str
+) -> None:
+    async with RedisGateways(redis.url, namespace) as gateways:
+        # Given a client that leaves before Redis has answered, and its retry
+        first, second = ask(gateways.one, KEY), ask(gateways.one, KEY)
+        await first.last()
+        gateways.one.abandon(KEY)
+        assert (await second.last()).kind is Kind.OWNER
+        await gateways.settled()
+        # Then the retry is computed on behalf of everybody
+        joined = ask(gateways.two, KEY)
+        assert (await joined.last()).kind is Kind.JOINED
+        # And the key is free when that comes to nothing, too
+        gateways.one.abandon(KEY)
+        assert (await joined.last(2)).kind is Kind.OWNER
+
+
+async def test_two_requests_that_wait_for_one_key_do_not_free_it_for_each_other(
+    redis: RedisServer, namespace: str
+) -> None:
+    async with RedisGateways(redis.url, namespace) as gateways:
+        await claim(gateways.one, KEY)
+        left, waiting = ask(gateways.two, KEY), ask(gateways.two, KEY)
+        await waiting.last()
+        gateways.one.abandon(KEY)
+        await left.last(2)
+        gateways.two.abandon(KEY)  # nobody waits for it any more
+        assert (await waiting.last(2)).kind is Kind.OWNER
+        await gateways.settled()
+        assert await claim(gateways.one, KEY) is Kind.JOINED
+
+
 async def test_a_result_that_is_too_large_stays_in_its_gateway(redis: RedisServer, namespace: str) -> None:
     large = stored(b"x" * MAX_VALUE_BYTES)
     async with RedisGateways(redis.url, namespace) as gateways:

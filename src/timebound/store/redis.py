@@ -59,6 +59,20 @@ class _Waiter(msgspec.Struct, eq=False):
     settle: Settle
 
 
+class _Work(msgspec.Struct):
+    """What this gateway computes: for how many of its own requests, and how many more are asking Redis for it now.
+
+    Two requests of one gateway can have the same key when the client of the first has left. The claim in Redis is the
+    gateway's, so it is freed only when none of them needs it.
+    """
+
+    fingerprint: bytes
+    holders: int = 0
+    asking: int = 0
+    is_ours: bool = False
+    """Whether the claim in Redis may be ours."""
+
+
 class _Unwritten(msgspec.Struct):
     key: Key
     value: bytes
@@ -92,7 +106,7 @@ class Redis:
         self._inbox = f"{namespace}:i:{self._gateway}"
         self._leases = f"{namespace}:o:"
         self._epoch = 0
-        self._working: dict[Key, bytes] = {}  # what this gateway computes, by fingerprint
+        self._working: dict[Key, _Work] = {}
         self._waiting: dict[Key, list[_Waiter]] = {}  # what others compute for us
         self._unwritten: deque[_Unwritten] = deque()
         self._unwritten_bytes = 0
@@ -123,7 +137,8 @@ class Redis:
         if self._renewal is not None:
             self._renewal.cancel()
         for key in list(self._working):
-            self.abandon(key)
+            del self._working[key]
+            self._free(key)
         self._link.send(None, "DEL", self._lease)
         await self._link.stop()
         for late in self._unwritten:
@@ -172,9 +187,9 @@ class Redis:
     def _up(self) -> None:
         self._take_lease()
         self._renewal = self._loop.call_later(self._lease_s / 4, self._renew)
-        for key, fingerprint in list(self._working.items()):
+        for key, work in self._working.items():
             # Others shall join what is in work here. If one of them was faster, both compute it; that is all.
-            self._send_claim(key, fingerprint, None)
+            self._send_claim(key, work.fingerprint, None)
         unwritten, self._unwritten, self._unwritten_bytes = self._unwritten, deque(), 0
         for late in unwritten:
             self._write(late)
@@ -185,7 +200,7 @@ class Redis:
         waiting, self._waiting = self._waiting, {}
         for key, waiters in waiting.items():
             for waiter in waiters:
-                self._working.setdefault(key, waiter.fingerprint)
+                self._hold(key, waiter.fingerprint)
                 waiter.settle(UNAVAILABLE)
 
     # ------------------------------------------------------------------ claims
@@ -195,10 +210,35 @@ class Redis:
         if known is not None:
             settle(known)
         elif not self._link.is_up:
-            self._working[key] = fingerprint
+            self._hold(key, fingerprint)
             settle(UNAVAILABLE)
         else:
-            self._send_claim(key, fingerprint, partial(self._claimed, key, fingerprint, settle))
+            self._ask(key, fingerprint, partial(self._claimed, key, fingerprint, settle))
+
+    def _hold(self, key: Key, fingerprint: bytes) -> None:
+        """One more request of this gateway's computes this key."""
+        work = self._working.setdefault(key, _Work(fingerprint))
+        work.holders += 1
+        work.is_ours = True
+
+    def _ask(self, key: Key, fingerprint: bytes, done: Done) -> None:
+        work = self._working.setdefault(key, _Work(fingerprint))
+        work.asking += 1
+        self._send_claim(key, fingerprint, partial(self._asked, key, work, done))
+
+    def _asked(self, key: Key, work: _Work, done: Done, reply: Any) -> None:
+        work.asking -= 1
+        work.is_ours |= isinstance(reply, Exception) or reply[0] == b"o"
+        done(reply)
+        if self._working.get(key) is work:  # else it was finished meanwhile
+            self._let_go(key, work)
+
+    def _let_go(self, key: Key, work: _Work) -> None:
+        """Free the claim if no request of this gateway's needs it."""
+        if work.holders == 0 and work.asking == 0:
+            del self._working[key]
+            if work.is_ours:
+                self._free(key)
 
     def _send_claim(self, key: Key, fingerprint: bytes, done: Done | None) -> None:
         arguments = (self._owner, fingerprint, self._inbox, self._leases, str(_CLAIM_KEPT_MS))
@@ -207,12 +247,12 @@ class Redis:
     def _claimed(self, key: Key, fingerprint: bytes, settle: Settle, reply: Any) -> None:
         if isinstance(reply, Exception):
             self._refused(reply)
-            self._working[key] = fingerprint
+            self._hold(key, fingerprint)
             settle(UNAVAILABLE)
             return
         kind, fact = reply[0], reply[-1]
         if kind == b"o":
-            self._working[key] = fingerprint
+            self._hold(key, fingerprint)
             self._refusal = None
             if fact:
                 self._events.emit(TakenOver(key[0]))
@@ -227,7 +267,7 @@ class Redis:
         try:
             stored = decode(value)
         except UnknownLayout:
-            self._working[key] = fingerprint
+            self._hold(key, fingerprint)
             return UNAVAILABLE
         if stored.result.quality is Quality.FULL:  # a partial one may be replaced any time
             self._near.keep(key, stored, min(_NEAR_S, left_ms / 1e3))
@@ -245,14 +285,12 @@ class Redis:
 
     def _ask_again(self, key: Key, waiter: _Waiter) -> None:
         if waiter in self._waiting.get(key, ()):
-            self._send_claim(key, waiter.fingerprint, partial(self._asked_again, key, waiter))
+            self._ask(key, waiter.fingerprint, partial(self._asked_again, key, waiter))
 
     def _asked_again(self, key: Key, waiter: _Waiter, reply: Any) -> None:
-        is_ours = not isinstance(reply, Exception) and reply[0] == b"o"
         if waiter not in self._waiting.get(key, ()):
-            if is_ours and key not in self._working:
-                self._free(key)  # the result came while we asked
-        elif not isinstance(reply, Exception) and reply[0] == b"j":
+            return  # the result came while we asked
+        if not isinstance(reply, Exception) and reply[0] == b"j":
             self._ask_when_over(key, waiter, reply[1] / 1e3)
         else:
             self._leave(key, waiter)
@@ -307,8 +345,12 @@ class Redis:
             self._events.emit(NotKept(lost.key[0], "down"))
 
     def abandon(self, key: Key) -> None:
-        self._working.pop(key, None)
-        self._free(key)
+        work = self._working.get(key)
+        if work is None:
+            self._free(key)
+            return
+        work.holders = max(0, work.holders - 1)
+        self._let_go(key, work)
 
     def _free(self, key: Key) -> None:
         self._link.send(None, "EVALSHA", _ABANDON_SHA, "1", self._claim_key(key), self._owner)
@@ -351,7 +393,8 @@ class Redis:
             is_running = owner is not None and await self._link.ask("EXISTS", self._leases.encode() + owner)
         except (Down, hiredis.ReplyError, UnknownLayout):
             is_running = False
-        return Kind.OWNER if is_running or key in self._working else None
+        is_ours = key in self._working and self._working[key].holders > 0
+        return Kind.OWNER if is_running or is_ours else None
 
     def entries(self, model: str | None) -> AsyncIterator[Entry]:
         return self._listing.entries(model)
