@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Any
 
 import pytest
 from tests.redis_server import RedisServer
 from tests.store.gateways import KEEP_S, OTHER_PRINT, PRINT, RedisGateways, ask, claim, eventually, stored
 
-from timebound.errors import RequestError
+from timebound.errors import RequestError, SetupError
 from timebound.events import TakenOver
 from timebound.store.base import Key, Kind, Store
 from timebound.store.redis import MAX_VALUE_BYTES
@@ -160,6 +161,18 @@ async def test_clearing_while_redis_is_away_is_refused_in_a_sentence() -> None:
                     await call
                 assert refused.value.code == "store_unavailable"
             assert await gateways.one.read(KEY) == stored()
+
+
+async def test_a_wrong_password_ends_the_start_and_is_shown_nowhere(caplog: pytest.LogCaptureFixture) -> None:
+    with RedisServer("--requirepass", "right-one") as redis, caplog.at_level(logging.DEBUG):
+        for login in ("", ":wrong-one@", "nobody:wrong-one@"):
+            gateway = RedisGateways(f"redis://{login}127.0.0.1:{redis.port}", "test").open()
+            with pytest.raises(SetupError, match="give the password in the URL") as refused:
+                await gateway.start()
+            assert f"redis://127.0.0.1:{redis.port}/0" in str(refused.value)
+            assert "wrong-one" not in str(refused.value) + caplog.text + repr(vars(gateway))
+        async with RedisGateways(f"redis://:right-one@127.0.0.1:{redis.port}", "test") as gateways:
+            assert await claim(gateways.one, KEY) is Kind.OWNER
 
 
 async def first(store: Store) -> Any:

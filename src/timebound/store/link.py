@@ -30,8 +30,10 @@ _LATE_S = 0.005
 _CONNECT_S = 0.5
 _PAUSES_S = (0.05, 0.1, 0.2, 0.4, 0.5)
 """Between attempts to connect; the last for ever: nobody waits for it, and sharing is back soon after Redis is."""
-_ENDED = ("READONLY", "LOADING", "MASTERDOWN", "NOSCRIPT", "CLUSTERDOWN", "UNBLOCKED")
-"""Replies of a server that is not, or no longer, the one to talk to: connect again."""
+_ENDED = ("READONLY", "LOADING", "MASTERDOWN", "NOSCRIPT", "CLUSTERDOWN", "UNBLOCKED", "MISCONF", "NOREPLICAS")
+"""Replies of a server that is not, or no longer, the one to talk to, or writes nothing at all: connect again."""
+_FULL = "OOM"
+"""A server without memory cannot keep anything more, but still says what it has."""
 
 
 class Down(Exception):
@@ -64,6 +66,7 @@ class Link:
         self._keeper: asyncio.Task[None] | None = None
         self._lost = asyncio.Event()
         self.is_up = False
+        self.is_refused = False  # whether the last attempt failed for something that the operator must change
         self.reason: str | None = "not connected yet"
 
     @property
@@ -133,6 +136,7 @@ class Link:
     async def _connect(self) -> str | None:
         """One attempt; why it failed, or None."""
         wire = _Wire(self._loop, self)
+        self.is_refused = False
         trouble = "stopped"
         try:
             async with asyncio.timeout(_CONNECT_S):
@@ -148,6 +152,7 @@ class Link:
             trouble = str(error)
         except hiredis.HiredisError as error:
             trouble = _explain(str(error))
+            self.is_refused = trouble != str(error)
         finally:
             if self._wire is not wire:
                 wire.close(trouble)
@@ -170,7 +175,7 @@ class Link:
             wire.send(_setter(reply), command)
         for reply in replies:
             value = await reply
-            if isinstance(value, Exception):
+            if isinstance(value, Exception) and not str(value).startswith(_FULL):
                 raise value
 
     def _hello(self) -> list[tuple[Any, ...]]:
@@ -307,6 +312,8 @@ def _explain(error: str) -> str:
     """What Redis said, with the cure where it is known."""
     if error.startswith(("NOAUTH", "WRONGPASS")) or "AUTH" in error:
         return f"{error}; give the password in the URL: redis://:password@host:6379/0"
+    if error.startswith("NOPERM"):
+        return f"{error}; give this user the right to it"
     if "unknown command" in error and "HELLO" in error.upper():
         return "it is older than Redis 6; use Redis 6 or newer"
     return error

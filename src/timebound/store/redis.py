@@ -106,6 +106,7 @@ class Redis:
         self._inbox = f"{namespace}:i:{self._gateway}"
         self._leases = f"{namespace}:o:"
         self._epoch = 0
+        self._last_lease = ""  # of the last connection that was up
         self._working: dict[Key, _Work] = {}
         self._waiting: dict[Key, list[_Waiter]] = {}  # what others compute for us
         self._unwritten: deque[_Unwritten] = deque()
@@ -128,10 +129,9 @@ class Redis:
 
     async def start(self) -> None:
         await self._link.start()
-        reason = self._link.reason or ""
-        if "AUTH" in reason or "PASS" in reason or "older than" in reason:
+        if self._link.is_refused:
             await self._link.stop()
-            raise SetupError(f"the store at {self._address.shown} refuses: {reason}")
+            raise SetupError(f"the store at {self._address.shown} refuses: {self._link.reason}")
 
     async def stop(self) -> None:
         if self._renewal is not None:
@@ -168,12 +168,14 @@ class Redis:
     def _greeting(self) -> list[tuple[Any, ...]]:
         self._epoch += 1
         return [
+            *([("DEL", self._last_lease)] if self._last_lease else []),  # what is left of its claims is free, at once
             *(("SCRIPT", "LOAD", script) for script in (_CLAIM, _COMPLETE, _ABANDON)),
             ("SUBSCRIBE", self._inbox, f"{self._space}:all"),
+            self._take_lease(),  # a server that cannot be written to, such as a replica, is found out here
         ]
 
-    def _take_lease(self) -> None:
-        self._link.send(None, "SET", self._lease, "1", "PX", str(int(self._lease_s * 1e3)))
+    def _take_lease(self) -> tuple[str, ...]:
+        return "SET", self._lease, "1", "PX", str(int(self._lease_s * 1e3))
 
     def _renew(self) -> None:
         # Unlike SET, this is allowed when Redis has no memory left.
@@ -181,12 +183,19 @@ class Redis:
         self._renewal = self._loop.call_later(self._lease_s / 4, self._renew)
 
     def _renewed(self, reply: Any) -> None:
-        if reply == 0:  # it has expired, or somebody flushed Redis
-            self._take_lease()
+        # Zero: it has expired, or somebody flushed Redis. And a Redis that refused to write may be well again.
+        if reply == 0 or (self._refusal is not None and not isinstance(reply, Exception)):
+            self._link.send(self._taken, *self._take_lease())
+
+    def _taken(self, reply: Any) -> None:
+        if isinstance(reply, Exception):
+            self._refused(reply)
+        else:
+            self._refusal = None
 
     def _up(self) -> None:
-        self._take_lease()
-        self._renewal = self._loop.call_later(self._lease_s / 4, self._renew)
+        self._last_lease, self._refusal = self._lease, None
+        self._renew()
         for key, work in self._working.items():
             # Others shall join what is in work here. If one of them was faster, both compute it; that is all.
             self._send_claim(key, work.fingerprint, None)
