@@ -91,7 +91,8 @@ def _read_store(value: Any) -> str:
 
 NAME = Form(_read_name, "letters, digits, '.', '_' or '-'")
 STORE = Form(_read_store, "memory, none, or a URL such as redis://127.0.0.1:6379/0")
-_PASSWORD = re.compile(r"(?<=://)[^@/]*@")
+_PASSWORD = re.compile(r"(?<=://).*@|(?<=password=)[^&]*")
+"""What may be secret in a URL: all before the last @, because passwords are written without escapes too."""
 
 
 def one_of(*choices: str) -> Form:
@@ -209,19 +210,24 @@ def describe(config: Config) -> str:
         value = getattr(config, option.name)
         shown = "(chosen at start)" if value is None else str(value)
         if value is not None and option.metadata["is_secret"]:
-            shown = _PASSWORD.sub("***@", shown) if "://" in shown else shown if value == default_of(option) else "***"
+            shown = _hidden(shown) if "://" in shown else shown if value == default_of(option) else "***"
         rows.append((option.name, shown, config.sources.get(option.name, "default")))
     widths = [max(len(row[column]) for row in rows) for column in range(2)]
     return "\n".join(f"{name:{widths[0]}}  {value:{widths[1]}}  {source}" for name, value, source in rows)
+
+
+def _hidden(url: str) -> str:
+    return _PASSWORD.sub(lambda found: "***@" if found[0].endswith("@") else "***", url)
 
 
 def _parsed(option: Field[Any], value: Any, source: str) -> Any:
     form: Form = option.metadata["form"]
     try:
         return form.read(value)
-    except (ValueError, KeyError, AttributeError):
+    except (ValueError, KeyError, AttributeError, TypeError):
+        shown = "not what it can be" if option.metadata["is_secret"] and "@" in str(value) else repr(value)
         name = "--" + option.name.replace("_", "-") if source == "flag" else option.name
-        raise SetupError(f"{name} is {value!r} ({source}); it must be {form.wanted}") from None
+        raise SetupError(f"{name} is {shown} ({source}); it must be {form.wanted}") from None
 
 
 def _from_environment(environment: Mapping[str, str], source: str) -> dict[str, str]:

@@ -9,6 +9,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from timebound.errors import SetupError
 
 SCHEMES = ("redis", "rediss", "unix")
+_ESCAPE = "and in a password / as %2F, ? as %3F, # as %23"
 _OPTIONS = ("db", "ssl_ca_certs", "ssl_cert_reqs", "ssl_certfile", "ssl_keyfile")
 
 
@@ -35,22 +36,27 @@ def read_address(url: str) -> Address:
     try:
         parts = urlsplit(url)
         port = parts.port or 6379
-    except ValueError as error:
-        raise SetupError(f"the store's URL cannot be read: {error}; write redis://host:6379/0") from None
+    except ValueError:  # its text may hold a part of the password
+        raise SetupError(f"the store's URL cannot be read; write redis://host:6379/0, {_ESCAPE}") from None
     if parts.scheme not in SCHEMES:
         raise SetupError(f"the store is a {parts.scheme or 'nameless'} URL; give memory, none, or redis://host:6379/0")
+    is_socket = parts.scheme == "unix"
+    if parts.fragment or (not is_socket and "@" in parts.path + parts.query):
+        raise SetupError(f"the store's URL cannot be read; write redis://host:6379/0, {_ESCAPE}")
     options = {name: values[-1] for name, values in parse_qs(parts.query).items()}
     for name in options:
         if name not in _OPTIONS:
             raise SetupError(f"the store's URL has an unknown option {name!r}; known are {', '.join(_OPTIONS)}")
-    is_socket = parts.scheme == "unix"
+    if is_socket and (parts.hostname or parts.path in ("", "/")):
+        raise SetupError("the store's URL names no socket; write unix:///path/to/socket")
     database = options.get("db") or ("0" if is_socket else parts.path.strip("/") or "0")
-    if not database.isdigit():
+    if not (database.isascii() and database.isdecimal()):
         raise SetupError(f"the store's database is {database!r}; give a number: redis://host:6379/0")
-    where = parts.path if is_socket else f"{parts.hostname or '127.0.0.1'}:{port}/{database}"
+    host = parts.hostname or "127.0.0.1"
+    where = parts.path if is_socket else f"{f'[{host}]' if ':' in host else host}:{port}/{database}"
     return Address(
         f"{parts.scheme}://{where}",
-        parts.hostname or "127.0.0.1",
+        host,
         port,
         unquote(parts.path) if is_socket else None,
         int(database),
