@@ -122,9 +122,11 @@ class Memory:
             known = [(model, key)] if (model, key) in self._kept else []
         else:
             known = [each for each in self._kept if model in (None, each[0])]
+        now = self._clock.now()
+        count = sum(self._kept[each].expires > now for each in known)
         for each in known:
             self._drop(each)
-        return len(known)
+        return count
 
     def _find(self, key: Key) -> _Kept | None:
         kept = self._kept.get(key)
