@@ -23,7 +23,7 @@ class Admin:
         """Raise `RequestError` unless this request comes from the operator."""
         if self._token is not None:
             given = request.headers.get("authorization", "")
-            if not compare_digest(given.encode(), b"Bearer " + self._token):
+            if not compare_digest(given.encode("latin-1"), b"Bearer " + self._token):
                 raise RequestError("send the admin token as: Authorization: Bearer TOKEN", code="unauthorized")
         elif not _is_local(request):
             raise RequestError(
@@ -35,9 +35,11 @@ class Admin:
 def _is_local(request: HttpRequest) -> bool:
     """Whether the request came from this machine, through no proxy and from no web page under another name."""
     try:
-        is_loopback = request.client is not None and ip_address(request.client.host).is_loopback
+        address = ip_address(request.client.host if request.client is not None else "")
     except ValueError:
         return False
+    # A socket for IPv6 and IPv4 shows 127.0.0.1 as ::ffff:127.0.0.1.
+    is_loopback = (getattr(address, "ipv4_mapped", None) or address).is_loopback
     host = request.headers.get("host", "")
     name = host if host.endswith("]") else host.rpartition(":")[0] or host
     return is_loopback and name in _LOCAL_NAMES and not any(header in request.headers for header in _FORWARDED)
