@@ -37,13 +37,14 @@ def eventually(look: Callable[[], Found], what: str, within_s: float = PATIENCE_
 
 
 class Serving:
-    """`timebound serve TARGET` on a free port. Entered when it is ready, or already when it listens."""
+    """`timebound serve TARGET` on a free port or a given one. Entered when it is ready, or already when it listens."""
 
     def __init__(
         self,
         *arguments: str | Path,
         environment: Mapping[str, str] | None = None,
         until_ready: bool = True,
+        port: int = 0,
     ) -> None:
         self._arguments = [str(argument) for argument in arguments]
         self._environment = {**clean_environment(), **(environment or {})}
@@ -51,12 +52,13 @@ class Serving:
         self._heard = threading.Condition()
         self._lines: list[str] = []
         self._has_said_all = False
+        self._asked_port = str(port)
         self.port = 0
 
     def __enter__(self) -> Self:
         verb = [] if self._arguments[0] == "demo" else ["serve"]
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "timebound.cli", *verb, *self._arguments, "--port", "0"],
+            [sys.executable, "-m", "timebound.cli", *verb, *self._arguments, "--port", self._asked_port],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,

@@ -180,7 +180,7 @@ def _first_look(route: Route, headers: dict[bytes, bytes], body: bytes) -> tuple
     key, size = route.shape.check(body) if route.shape is not None else (None, 1.0)
     given = headers.get(b"idempotency-key", b"").strip()
     if given:
-        key = given.decode("latin-1")
+        key = _text(given)
         if len(key) > MAX_KEY:
             raise RequestError(
                 f"idempotency-key has more than {MAX_KEY} characters", code="bad_header", field="idempotency-key"
@@ -188,6 +188,14 @@ def _first_look(route: Route, headers: dict[bytes, bytes], body: bytes) -> tuple
     elif key is not None and len(key) > MAX_KEY:
         raise BadInput(f"the key has more than {MAX_KEY} characters")
     return key or None, size
+
+
+def _text(header: bytes) -> str:
+    """A header as clients mean it: UTF-8 where it is that, as in a body or a URL; else each byte a character."""
+    try:
+        return header.decode()
+    except UnicodeDecodeError:
+        return header.decode("latin-1")
 
 
 def _check_media(media: bytes | None) -> None:
