@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from timebound import __version__
-from timebound.cli import control, convert, demo, new, serve
+from timebound.cli import control, convert, demo, new, results, serve
 from timebound.errors import SetupError
 
 _EXAMPLES = """\
@@ -22,6 +22,7 @@ examples:
   timebound serve model.pt2          likewise torch.export's
   timebound serve models/            serve a folder: <model>/<version>/model.onnx or app.py
   timebound convert net.pt2 net.onnx turn a torch network into ONNX, checked
+  timebound results ls               what a running server keeps by key
 """
 
 
@@ -48,7 +49,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; 0 done, 2 a mistake to mend (one sentence on stderr), 130 interrupted."""
+    """Run the command; 0 done, 1 nothing found, 2 a mistake to mend (one sentence on stderr), 130 interrupted."""
     parser = _Parser(
         prog="timebound",
         description="The model server that is never late.",
@@ -57,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"timebound {__version__}")
     verbs = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=_Parser)
-    for verb in (serve, demo, new, convert, control):
+    for verb in (serve, demo, new, convert, control, results):
         verb.add_to(verbs)
     chosen = parser.parse_args(arguments)
     if not hasattr(chosen, "run"):
