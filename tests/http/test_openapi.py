@@ -13,6 +13,7 @@ import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator, validate
 
 from timebound.http.openapi import openapi
+from timebound.store.base import Entry
 
 REFUSALS = {"400", "413", "415", "422", "429", "500", "503", "504"}
 
@@ -145,7 +146,9 @@ def test_requests_document_their_headers() -> None:
 
 def test_the_servers_own_paths_are_there_without_any_model() -> None:
     document = openapi([], "0.1.0")
-    assert set(document["paths"]) == {"/v1/models", "/v1/models/{model}/samples", "/livez", "/readyz", "/metrics"}
+    results = {"/v1/results", "/v1/results/{model}", "/v1/results/{model}/{key}"}
+    others = {"/v1/models", "/v1/models/{model}/samples", "/livez", "/readyz", "/metrics"}
+    assert set(document["paths"]) == others | results
     assert document["info"]["version"] == "0.1.0"
 
 
@@ -222,10 +225,27 @@ def test_the_example_is_shown_as_it_is() -> None:
 
 def test_operation_ids_are_unique() -> None:
     document = openapi(MANY, "0.1.0")
-    ids = [operation["operationId"] for item in document["paths"].values() for operation in item.values()]
+    operations = [part for item in document["paths"].values() for part in item.values() if isinstance(part, dict)]
+    ids = [operation["operationId"] for operation in operations]
     assert len(ids) == len(set(ids))
 
 
 def test_a_path_claimed_twice_belongs_to_the_first_model() -> None:
     document = openapi([Info(name="first"), Info(name="second")], "0.1.0")
     assert document["paths"]["/predictions/digits"]["post"]["tags"] == ["first"]
+
+
+def test_results_by_key_are_described_and_the_operators_calls_say_so() -> None:
+    paths = openapi([Info()], "1")["paths"]
+    one, many = paths["/v1/results/{model}/{key}"], paths["/v1/results/{model}"]
+    assert set(one["get"]["responses"]) == {"200", "202", "404"}
+    assert "security" not in one["get"]
+    operators = [one["delete"], many["get"], many["delete"], *map(paths["/v1/results"].get, ("get", "delete"))]
+    for operation in operators:
+        assert {"adminToken": []} in operation["security"]
+        assert {"200", "401", "403", "503"} == set(operation["responses"])
+
+
+def test_the_listing_is_described_as_it_is_made() -> None:
+    described = openapi([Info()], "1")["components"]["schemas"]["KeptResult"]["properties"]
+    assert set(described) == set(Entry.__struct_fields__)

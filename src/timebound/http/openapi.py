@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 from urllib.parse import unquote
 
+from timebound.http.openapi_results import result_paths, result_schemas
+
 Json = dict[str, Any]
 
 
@@ -58,6 +60,7 @@ def openapi(models: Sequence[ModelInfo], server_version: str) -> Json:
         "tags": [*tags, {"name": _SERVER_TAG, "description": "Health, metrics and what is running."}],
         "paths": paths | {path: item for path, item in _server_paths().items() if path not in paths},
         "components": {
+            "securitySchemes": {"adminToken": {"type": "http", "scheme": "bearer", "description": _ADMIN}},
             "schemas": schemas,
             "parameters": _parameters(),
             "headers": _headers(),
@@ -87,8 +90,8 @@ def _description(model: ModelInfo) -> str:
     facts = [f"Version {model.version}{members}. Answers within {model.deadline_s:g} s of arrival."]
     if model.key is not None:
         facts.append(
-            f"The body field `{model.key}` names the request: another attempt with the same body, sent while it is "
-            "in work, joins it and gets the same result."
+            f"The body field `{model.key}` names the request: another attempt with the same body joins it while it is "
+            "in work, and gets the same result again later."
         )
     return " ".join([f"{model.description}\n\n", *facts] if model.description else facts)
 
@@ -208,6 +211,8 @@ _INTRODUCTION = (
     "model's fallback, or by a refusal that says why. Errors are `application/problem+json`."
 )
 
+_ADMIN = "The server's `--admin-token`; without one, these calls are answered on its own machine only."
+
 _REFUSALS = {
     "400": "BadRequest",
     "413": "TooLarge",
@@ -254,8 +259,9 @@ def _parameters() -> Json:
         ),
         "IdempotencyKey": header(
             "Idempotency-Key",
-            "Names the request, so that another attempt with the same body joins it while it is in work.",
-            {"type": "string", "minLength": 1},
+            "Names the request, so that another attempt with the same body joins it while it is in work, and gets the "
+            "same result again later.",
+            {"type": "string", "minLength": 1, "maxLength": 256},
         ),
         "TimeboundDetails": header(
             "Timebound-Details",
@@ -271,15 +277,15 @@ def _headers() -> Json:
         return {"description": description, "schema": schema}
 
     quality = {"type": "string", "enum": ["full", "partial", "fallback"]}
-    source = {"type": "string", "enum": ["computed", "joined"]}
+    source = {"type": "string", "enum": ["computed", "joined", "stored"]}
     return {
         "Timebound-Quality": header("All members, some of them, or the model's fallback.", quality),
         "Timebound-Members": header(
             "Members that took part, of all members.",
             {"type": "string", "pattern": "^[0-9]+/[0-9]+$", "examples": ["3/3"]},
         ),
-        "Timebound-Source": header("Computed now, or joined to an attempt in flight.", source),
-        "Timebound-Batch": header("Requests computed together.", {"type": "integer", "minimum": 1}),
+        "Timebound-Source": header("Computed now, joined to an attempt in flight, or kept from before.", source),
+        "Timebound-Batch": header("Requests computed together; 0 for a fallback.", {"type": "integer", "minimum": 0}),
         "Server-Timing": header(
             "Milliseconds in each stage: queue, prepare, infer, finish.",
             {
@@ -316,11 +322,13 @@ def _server_paths() -> Json:
         "/livez": get("Is the process alive", "livez", {"200": {"description": "It is."}}),
         "/readyz": get("Can it answer", "readyz", {"200": ready, "503": not_ready}),
         "/metrics": get("Prometheus metrics", "metrics", {"200": {"description": "All metrics.", "content": metrics}}),
+        **result_paths(_SERVER_TAG),
     }
 
 
 def _server_schemas() -> Json:
-    return {"Problem": _problem_schema(), "ModelList": _model_list_schema(), "Model": _model_schema()}
+    schemas = {"Problem": _problem_schema(), "ModelList": _model_list_schema(), "Model": _model_schema()}
+    return schemas | result_schemas()
 
 
 def _problem_schema() -> Json:
