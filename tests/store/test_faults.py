@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 from tests.redis_server import RedisServer
 from tests.store.gateways import KEEP_S, OTHER_PRINT, RedisGateways, ask, claim, eventually, stored
+from tests.store.stand_in import stand_in
 
 from timebound.store.base import Key, Kind, Store, Stored
 
@@ -245,3 +246,44 @@ async def test_stopping_takes_no_longer_because_redis_is_silent() -> None:
         await gateways.__aexit__()
         assert time.monotonic() - started < 2 + 2
         assert gateways.reasons() == ["stopped"]
+
+
+async def test_a_long_absence_is_caught_up_with() -> None:
+    with RedisServer() as redis:
+        redis.kill()
+        async with RedisGateways(redis.url, "test") as gateways:
+            for number in range(10_000):
+                gateways.one.complete(("digits", f"late-{number}"), stored(b"x" * 1400), KEEP_S)
+            redis.start()
+            await eventually(lambda: redis.ask("DBSIZE") >= 10_000, "everything written")
+            assert gateways.reasons() == []
+
+
+async def test_what_waits_is_written_in_portions_that_the_patience_allows() -> None:
+    def reply(writer: asyncio.StreamWriter, count: int) -> None:
+        if count == 0:
+            writer.write(b"%1\r\n+server\r\n+redis\r\n" + b"+OK\r\n" * 5)
+
+    async with stand_in(reply) as (url, came):
+        store = RedisGateways(url, "test").open()
+        for number in range(1000):
+            store.complete(("digits", str(number)), stored(), KEEP_S)
+        await store.start()
+        await eventually(lambda: b"".join(came).count(b"EVALSHA"), "results on their way")
+        await asyncio.sleep(0.1)
+        assert b"".join(came).count(b"EVALSHA") <= 100
+        await store.stop()
+
+
+async def test_when_too_much_waits_the_oldest_is_lost_and_counted() -> None:
+    with RedisServer() as redis:
+        redis.kill()
+        async with RedisGateways(redis.url, "test") as gateways:
+            for number in range(20):
+                gateways.one.complete(("digits", str(number)), stored(b"x" * 900_000), KEEP_S)
+            assert set(gateways.reasons()) == {"down"}
+            lost = len(gateways.reasons())
+            redis.start()
+            await eventually(lambda: len(redis.ask("KEYS", "test:r:*")) == 20 - lost, "the rest written")
+            assert redis.ask("EXISTS", "test:r:digits:0") == 0
+            assert redis.ask("EXISTS", "test:r:digits:19") == 1

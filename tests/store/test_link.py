@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +11,10 @@ import hiredis
 import pytest
 from tests.redis_server import RedisServer, free_port
 from tests.store.gateways import PATIENCE_S, eventually
+from tests.store.stand_in import Reply, stand_in
 
 from timebound.store.address import read_address
 from timebound.store.link import Down, Link
-
-Reply = Callable[[asyncio.StreamWriter, int], None]
-"""What a stand-in server does with the bytes that came in, given how often it has been called on this connection."""
 
 GREETED = b"%1\r\n+server\r\n+redis\r\n+PONG\r\n"
 """What a Redis says to HELLO and PING."""
@@ -51,26 +47,6 @@ class Linked:
 
     async def __aexit__(self, *error: object) -> None:
         await self.link.stop()
-
-
-@asynccontextmanager
-async def stand_in(reply: Reply) -> AsyncIterator[tuple[str, list[bytes]]]:
-    """A server that speaks as told; its URL, and each piece of bytes as it came."""
-    came: list[bytes] = []
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        count = 0
-        while data := await reader.read(1 << 20):
-            came.append(data)
-            reply(writer, count)
-            count += 1
-        writer.close()
-
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    try:
-        yield f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}", came
-    finally:
-        server.close()
 
 
 def greets_then(what: bytes) -> Reply:

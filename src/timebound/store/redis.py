@@ -15,11 +15,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections import deque
 from collections.abc import AsyncIterator
 from functools import partial
-from hashlib import sha1
-from pathlib import Path
 from typing import Any
 
 import hiredis
@@ -29,19 +26,16 @@ from timebound.clock import Clock
 from timebound.errors import SetupError
 from timebound.events import Events, Kept, NotKept, TakenOver
 from timebound.store.address import read_address
+from timebound.store.backlog import MAX_BYTES, MAX_RESULTS, Backlog, Unwritten
 from timebound.store.base import CONFLICT, JOINED, OWNER, UNAVAILABLE, Claim, Entry, Key, Kind, Settle, Stored
 from timebound.store.link import Done, Down, Link
 from timebound.store.listing import Listing
 from timebound.store.memory import Memory
+from timebound.store.scripts import ABANDON, CLAIM, COMPLETE
 from timebound.store.value import UnknownLayout, decode, encode
 from timebound.types import Quality
 
 log = logging.getLogger("timebound.store")
-
-_CLAIM, _COMPLETE, _ABANDON = (
-    (Path(__file__).parent / name).read_bytes() for name in ("claim.lua", "complete.lua", "abandon.lua")
-)
-_CLAIM_SHA, _COMPLETE_SHA, _ABANDON_SHA = (sha1(script).hexdigest() for script in (_CLAIM, _COMPLETE, _ABANDON))
 
 _CLAIM_KEPT_MS = 4_000_000
 """Longer than the longest deadline. A claim ends with its owner's lease; this only clears it away."""
@@ -49,9 +43,8 @@ _NEAR_S = 60.0
 """How long a result that another gateway computed is kept near."""
 MAX_VALUE_BYTES = 1_000_000
 """Larger results are not kept: one of them would hold up everybody's claims."""
-_MAX_UNWRITTEN = 10_000
-_MAX_UNWRITTEN_BYTES = 16_000_000
-"""Results that wait to be written; more are dropped, oldest first, and counted."""
+_PORTION, _PORTION_BYTES = 100, 500_000
+"""How much of the backlog is written at a time. All of it in one go would outlast the patience with the connection."""
 
 
 class _Waiter(msgspec.Struct, eq=False):
@@ -71,13 +64,6 @@ class _Work(msgspec.Struct):
     asking: int = 0
     is_ours: bool = False
     """Whether the claim in Redis may be ours."""
-
-
-class _Unwritten(msgspec.Struct):
-    key: Key
-    value: bytes
-    keep_s: float
-    since: float
 
 
 class Redis:
@@ -109,8 +95,7 @@ class Redis:
         self._last_lease = ""  # of the last connection that was up
         self._working: dict[Key, _Work] = {}
         self._waiting: dict[Key, list[_Waiter]] = {}  # what others compute for us
-        self._unwritten: deque[_Unwritten] = deque()
-        self._unwritten_bytes = 0
+        self._backlog = Backlog(events)
         self._in_flight_bytes = 0
         self._refusal: str | None = None  # what Redis said when it last refused to write, until it writes again
         self._renewal: asyncio.TimerHandle | None = None
@@ -141,8 +126,8 @@ class Redis:
             self._free(key)
         self._link.send(None, "DEL", self._lease)
         await self._link.stop()
-        for late in self._unwritten:
-            self._events.emit(NotKept(late.key[0], "stopped"))
+        while self._backlog:
+            self._events.emit(NotKept(self._backlog.take().key[0], "stopped"))
 
     @property
     def trouble(self) -> str | None:
@@ -169,7 +154,7 @@ class Redis:
         self._epoch += 1
         return [
             *([("DEL", self._last_lease)] if self._last_lease else []),  # what is left of its claims is free, at once
-            *(("SCRIPT", "LOAD", script) for script in (_CLAIM, _COMPLETE, _ABANDON)),
+            *(("SCRIPT", "LOAD", script.text) for script in (CLAIM, COMPLETE, ABANDON)),
             ("SUBSCRIBE", self._inbox, f"{self._space}:all"),
             self._take_lease(),  # a server that cannot be written to, such as a replica, is found out here
         ]
@@ -181,6 +166,7 @@ class Redis:
         # Unlike SET, this is allowed when Redis has no memory left.
         self._link.send(self._renewed, "PEXPIRE", self._lease, str(int(self._lease_s * 1e3)))
         self._renewal = self._loop.call_later(self._lease_s / 4, self._renew)
+        self._catch_up()
 
     def _renewed(self, reply: Any) -> None:
         # Zero: it has expired, or somebody flushed Redis. And a Redis that refused to write may be well again.
@@ -199,9 +185,6 @@ class Redis:
         for key, work in self._working.items():
             # Others shall join what is in work here. If one of them was faster, both compute it; that is all.
             self._send_claim(key, work.fingerprint, None)
-        unwritten, self._unwritten, self._unwritten_bytes = self._unwritten, deque(), 0
-        for late in unwritten:
-            self._write(late)
 
     def _down(self, reason: str) -> None:
         if self._renewal is not None:
@@ -251,7 +234,7 @@ class Redis:
 
     def _send_claim(self, key: Key, fingerprint: bytes, done: Done | None) -> None:
         arguments = (self._owner, fingerprint, self._inbox, self._leases, str(_CLAIM_KEPT_MS))
-        self._link.send(done, "EVALSHA", _CLAIM_SHA, "2", self._result_key(key), self._claim_key(key), *arguments)
+        self._link.send(done, "EVALSHA", CLAIM.sha, "2", self._result_key(key), self._claim_key(key), *arguments)
 
     def _claimed(self, key: Key, fingerprint: bytes, settle: Settle, reply: Any) -> None:
         if isinstance(reply, Exception):
@@ -320,38 +303,40 @@ class Redis:
             self._events.emit(NotKept(key[0], "too_large"))
             self._free(key)
         else:
-            self._write(_Unwritten(key, value, keep_s, self._clock.now()))
+            self._write(Unwritten(key, value, keep_s, self._clock.now()))
 
-    def _write(self, late: _Unwritten) -> None:
+    def _write(self, late: Unwritten) -> None:
         if not self._link.is_up:
-            self._put_off(late)
-        elif self._in_flight_bytes > _MAX_UNWRITTEN_BYTES or self._link.unanswered > _MAX_UNWRITTEN:
+            self._backlog.put(late)
+        elif self._in_flight_bytes > MAX_BYTES or self._link.unanswered > MAX_RESULTS:
             self._events.emit(NotKept(late.key[0], "busy"))
             self._free(late.key)
         else:
             self._in_flight_bytes += len(late.value)
             keys = (self._result_key(late.key), self._claim_key(late.key))
             keep_ms = str(max(1, int(late.keep_s * 1e3)))
-            self._link.send(partial(self._written, late), "EVALSHA", _COMPLETE_SHA, "2", *keys, late.value, keep_ms)
+            self._link.send(partial(self._written, late), "EVALSHA", COMPLETE.sha, "2", *keys, late.value, keep_ms)
 
-    def _written(self, late: _Unwritten, reply: Any) -> None:
+    def _written(self, late: Unwritten, reply: Any) -> None:
         self._in_flight_bytes -= len(late.value)
         if isinstance(reply, Down):
-            self._put_off(late)
+            self._backlog.put(late)
         elif isinstance(reply, Exception):
             self._refused(reply)
             self._events.emit(NotKept(late.key[0], "full" if str(reply).startswith("OOM") else "refused"))
         else:
             self._refusal = None
             self._events.emit(Kept(late.key[0], self._clock.now() - late.since))
+        self._catch_up()
 
-    def _put_off(self, late: _Unwritten) -> None:
-        self._unwritten.append(late)
-        self._unwritten_bytes += len(late.value)
-        while self._unwritten_bytes > _MAX_UNWRITTEN_BYTES or len(self._unwritten) > _MAX_UNWRITTEN:
-            lost = self._unwritten.popleft()
-            self._unwritten_bytes -= len(lost.value)
-            self._events.emit(NotKept(lost.key[0], "down"))
+    def _catch_up(self) -> None:
+        while (
+            self._backlog
+            and self._link.is_up
+            and self._link.unanswered < _PORTION
+            and self._in_flight_bytes < _PORTION_BYTES
+        ):
+            self._write(self._backlog.take())
 
     def abandon(self, key: Key) -> None:
         work = self._working.get(key)
@@ -362,7 +347,7 @@ class Redis:
         self._let_go(key, work)
 
     def _free(self, key: Key) -> None:
-        self._link.send(None, "EVALSHA", _ABANDON_SHA, "1", self._claim_key(key), self._owner)
+        self._link.send(None, "EVALSHA", ABANDON.sha, "1", self._claim_key(key), self._owner)
 
     def _heard(self, message: list[Any]) -> None:
         """A message came: a result or an abandoned claim for our inbox, or word that results were cleared."""
