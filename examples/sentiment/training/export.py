@@ -25,7 +25,7 @@ class Graph:
     def node(self, kind: str, inputs: str, output: str, **attributes: Any) -> str:
         """One of ONNX's own nodes; returns its (first) output's name."""
         self._nodes.append(helper.make_node(kind, inputs.split(), output.split(), **attributes))
-        return output.split()[0]
+        return output.split(maxsplit=1)[0]
 
     def fused(self, kind: str, inputs: list[str], output: str, **attributes: Any) -> str:
         """One of onnxruntime's nodes; an empty input is one that is left out."""

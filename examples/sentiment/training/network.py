@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn import functional
 
 WIDTH, HEADS, CLASSES = 384, 12, 3
 BITS = 4
@@ -21,6 +21,11 @@ MATRICES = ("look", "mix", "widen", "narrow")
 
 class Copies(nn.Module):
     """`copies` networks that start from the same weights and are trained apart."""
+
+    pieces: Tensor
+    places: Tensor
+    head: Tensor
+    head_bias: Tensor
 
     def __init__(self, start: dict[str, Tensor], copies: int) -> None:
         super().__init__()
@@ -50,7 +55,7 @@ class Copies(nn.Module):
         hidden, known = self.encode(ids)
         weight = known.unsqueeze(-1).to(hidden.dtype)
         pooled = (hidden * weight).sum(2) / weight.sum(2)
-        pooled = F.dropout(pooled, 0.1, self.training)
+        pooled = functional.dropout(pooled, 0.1, self.training)
         return torch.baddbmm(self.head_bias.unsqueeze(1), pooled.float(), self.head.transpose(1, 2))
 
     def encode(self, ids: Tensor) -> tuple[Tensor, Tensor]:
@@ -59,9 +64,9 @@ class Copies(nn.Module):
         known = ids != 0
         table = self._weight("pieces")
         offset = torch.arange(copies, device=ids.device).view(-1, 1, 1) * table.shape[1]
-        hidden = F.embedding(ids + offset, table.flatten(0, 1)) + self.places[:, None, :length]
+        hidden = functional.embedding(ids + offset, table.flatten(0, 1)) + self.places[:, None, :length]
         hidden = self._normal(hidden.flatten(1, 2), "first")
-        hidden = F.dropout(hidden, 0.1, self.training)
+        hidden = functional.dropout(hidden, 0.1, self.training)
         # Padding must not be looked at; a post's own pieces may all be.
         mask = known.flatten(0, 1)[:, None, None, :]
         for layer in range(self.layers):
@@ -71,12 +76,12 @@ class Copies(nn.Module):
     def _layer(self, hidden: Tensor, name: str, mask: Tensor, length: int) -> Tensor:
         heads = self._product(hidden, name + "look").view(-1, length, 3, HEADS, WIDTH // HEADS)
         query, key, value = heads.transpose(1, 3).unbind(2)
-        seen = F.scaled_dot_product_attention(
+        seen = functional.scaled_dot_product_attention(
             query, key, value, attn_mask=mask, dropout_p=0.1 if self.training else 0.0
         )
         seen = seen.transpose(1, 2).reshape(hidden.shape)
         hidden = self._added(hidden, self._product(seen, name + "mix"), name + "after_mix")
-        wide = F.gelu(self._product(hidden, name + "widen"))
+        wide = functional.gelu(self._product(hidden, name + "widen"))
         return self._added(hidden, self._product(wide, name + "narrow"), name + "after_narrow")
 
     def _product(self, inputs: Tensor, name: str) -> Tensor:
@@ -94,11 +99,13 @@ class Copies(nn.Module):
         return weight + change
 
     def _added(self, hidden: Tensor, more: Tensor, name: str) -> Tensor:
-        return self._normal(hidden + F.dropout(more, 0.1, self.training), name)
+        return self._normal(hidden + functional.dropout(more, 0.1, self.training), name)
 
     def _normal(self, hidden: Tensor, name: str) -> Tensor:
         scale, shift = getattr(self, name + "_scale"), getattr(self, name + "_shift")
-        return torch.addcmul(shift.unsqueeze(1), F.layer_norm(hidden.float(), (WIDTH,), eps=1e-12), scale.unsqueeze(1))
+        return torch.addcmul(
+            shift.unsqueeze(1), functional.layer_norm(hidden.float(), (WIDTH,), eps=1e-12), scale.unsqueeze(1)
+        )
 
     def average(self) -> dict[str, Tensor]:
         """The mean of all copies' weights. They began alike, so it is a good network too, and mostly a better one."""
@@ -116,7 +123,8 @@ def row_step(weight: Tensor) -> Tensor:
     """The step of each row's grid: of a few shares of the row's largest value, the one that rounds with least error."""
     top = 2 ** (BITS - 1) - 1
     largest = weight.abs().amax(-1, keepdim=True).clamp_min(1e-8)
-    best, least = largest / top, torch.full_like(largest, math.inf)
+    best: Tensor = largest / top
+    least = torch.full_like(largest, math.inf)
     for share in (1.0, 0.9, 0.8, 0.7, 0.6, 0.5):
         step = largest * share / top
         error = (_whole(weight, step) * step - weight).square().sum(-1, keepdim=True)
@@ -127,7 +135,8 @@ def row_step(weight: Tensor) -> Tensor:
 
 def _whole(weight: Tensor, step: Tensor) -> Tensor:
     top = 2 ** (BITS - 1) - 1
-    return (weight / step).round().clamp(-top, top)
+    whole: Tensor = (weight / step).round().clamp(-top, top)
+    return whole
 
 
 def _rounded_inputs(inputs: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from posts import Post, airline, semeval
 from words import END, LONGEST, NAME, PAD, START, UNKNOWN, Words
 
 LENGTH = 48
-"""Pieces a post is cut to in training; one in a thousand is longer."""
+"""Pieces a post is cut to in training; about one in two hundred is longer."""
 COMMON = 8_000
 """The base vocabulary is sorted by how common words are; so many are kept whether or not the tweets have them."""
 
@@ -41,7 +41,7 @@ def choose_pieces(base: list[str], posts: list[Post]) -> list[str]:
     emoji = " ".join(chr(code) for code in range(0x2190, 0x1FB00) if unicodedata.category(chr(code)) == "So")
     for sign in emoji.split():
         if unicodedata.name(sign).isascii() and not 0x2F00 <= ord(sign) <= 0x1F000:
-            seen.update({number: 2 for number in words.ids(sign).tolist()})
+            seen.update(dict.fromkeys(words.ids(sign).tolist(), 2))
     first = base.index("the")
     kept = [
         piece
@@ -76,10 +76,10 @@ def shrink(folder: Path, pieces: list[str], base: list[str]) -> dict[str, np.nda
         normal = part.endswith("LayerNorm")
         ending = {"weight": "_scale" if normal else "", "bias": "_shift" if normal else "_bias"}[kind]
         small[f"layer{layer}_{PARTS[part]}{ending}"] = value
-    for layer in range(6):
+    for number in range(6):
         for ending in ("", "_bias"):
-            three = [small.pop(f"layer{layer}_{part}{ending}") for part in ("query", "key", "value")]
-            small[f"layer{layer}_look{ending}"] = np.concatenate(three)
+            three = [small.pop(f"layer{number}_{part}{ending}") for part in ("query", "key", "value")]
+            small[f"layer{number}_look{ending}"] = np.concatenate(three)
     return {name: value.astype(np.float16) for name, value in small.items()}
 
 
@@ -105,12 +105,12 @@ def main() -> None:
     words = Words(pieces)
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "vocabulary.txt").write_text("\n".join(pieces) + "\n", encoding="utf-8")
-    np.savez(options.out / "base.npz", **shrink(options.base, pieces, base))
+    np.savez(options.out / "base.npz", **shrink(options.base, pieces, base))  # type: ignore[arg-type]
     arrays = {}
     for name, posts in (("train", train), ("test", semeval(options.data, "test")), ("airline", airline(options.data))):
         arrays[name], arrays[name + "_labels"] = as_numbers(words, posts)
         print(f"{name}: {len(posts)} posts, {(arrays[name] == 1).sum()} unknown words")
-    np.savez_compressed(options.out / "posts.npz", **arrays)
+    np.savez_compressed(options.out / "posts.npz", **arrays)  # type: ignore[arg-type]
     print(f"{len(pieces)} pieces")
 
 

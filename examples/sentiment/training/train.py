@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from network import CLASSES, Copies, new_head
 from torch import Tensor
+from torch.nn import functional
 
 FOLDS, LEARNERS, BATCH = 4, 3, 128
 Weights = dict[str, Tensor]
@@ -38,7 +38,7 @@ class Posts:
             for name in ("train", "test", "airline")
         }
         self.ids, self.labels = self.sets["train"]
-        self.truth = F.one_hot(self.labels, CLASSES).float()
+        self.truth = functional.one_hot(self.labels, CLASSES).float()
         # Added to the logits in training only: so the network learns classes as if all three were equally common.
         self.log_prior = self.truth.mean(0).log()
 
@@ -65,7 +65,7 @@ def fit(
             batch = torch.stack([order[start : start + size] for order in orders])
             with torch.autocast(posts.device, torch.bfloat16, enabled=posts.device != "cpu"):
                 logits = network(posts.ids[batch])
-            each = F.cross_entropy(
+            each = functional.cross_entropy(
                 (logits + posts.log_prior).flatten(0, 1), targets[batch].flatten(0, 1), reduction="none"
             )
             loss = each.view(network.copies, size).mean(1).sum()  # each copy's gradient as if it were alone
@@ -113,11 +113,11 @@ def save(out: Path, name: str, weights: Weights) -> None:
     for key, value in weights.items():
         array = value.cpu().numpy().astype(np.float16)
         if part and size + array.nbytes > 14_000_000:
-            np.savez(out / f"{name}{number}.npz", **part)
+            np.savez(out / f"{name}{number}.npz", **part)  # type: ignore[arg-type]
             part, number, size = {}, number + 1, 0
         part[key] = array
         size += array.nbytes
-    np.savez(out / f"{name}{number}.npz", **part)
+    np.savez(out / f"{name}{number}.npz", **part)  # type: ignore[arg-type]
 
 
 def main() -> None:
@@ -140,19 +140,19 @@ def main() -> None:
     start = {name: torch.from_numpy(value).to(device) for name, value in np.load(options.folder / "base.npz").items()}
     judgements = judge_each_other(start, posts, options.epochs, options.rate)
     say(f"macro recall {macro_recall(judgements, posts.labels):.4f} on training posts not learned")
-    average, targets = learn(start, posts, judgements, options.epochs, options.rate, say)
+    average, targets = learn(start, posts, judgements, options, say)
     save(options.out, "learned", average)
     round_off(average, posts, targets, options.out / "rounded.npz", say)
 
 
 def learn(
-    start: Weights, posts: Posts, judgements: Tensor, epochs: int, rate: float, say: Callable[[str], None]
+    start: Weights, posts: Posts, judgements: Tensor, options: argparse.Namespace, say: Callable[[str], None]
 ) -> tuple[Weights, Tensor]:
     """The mean of four networks that learned every post; and what it was taught."""
     targets = (posts.truth + (judgements + posts.log_prior).softmax(-1)) / 2
     network = Copies(start | new_head(0), LEARNERS).to(posts.device)
     everything = torch.arange(len(posts.ids), device=posts.device)
-    fit(network, posts, targets, [everything] * LEARNERS, epochs=epochs, rate=rate, seed=3)
+    fit(network, posts, targets, [everything] * LEARNERS, epochs=options.epochs, rate=options.rate, seed=3)
     average = network.average()
     together = Copies(average, 1).to(posts.device).eval()
     for name in ("test", "airline"):
@@ -178,7 +178,7 @@ def round_off(average: Weights, posts: Posts, targets: Tensor, path: Path, say: 
             arrays[name], arrays[name + "_step"] = whole.cpu().numpy().astype(np.int8), step.cpu().numpy()
         else:
             arrays[name] = value.cpu().numpy()
-    np.savez_compressed(path, **arrays)
+    np.savez_compressed(path, **arrays)  # type: ignore[arg-type]
     say("written")
 
 
