@@ -14,7 +14,7 @@ ROOT = "__init__"  # the public names; stands for `import timebound` too
 DRAWERS = {"utils", "common", "helpers", "misc"}
 
 BASE = {"errors", "clock", "types"}
-NOUNS = {"body", "model", "events", "config", "log", "image", "profile", "versions", "text"}
+NOUNS = {"body", "model", "events", "config", "log", "image", "profile", "versions", "text", "schema"}
 ALLOWED: Mapping[str, set[str]] = {
     "errors": set(),
     "clock": set(),
@@ -26,8 +26,8 @@ ALLOWED: Mapping[str, set[str]] = {
     "convert": BASE | {"backends"},
     "store": BASE | {"events", "config"},
     "scheduler": BASE | {"events", "store"},  # the store's contract
-    "workers": BASE | {"backends", "target", "model", "body", "events", "log"},
-    "lab": BASE | {"scheduler"},
+    "workers": BASE | {"backends", "target", "model", "body", "schema", "events", "log"},
+    "lab": BASE | {"scheduler", "schema"},
     "admission": {"types", "errors"},
     "split": BASE | {"events", "versions"},
     "http": BASE | {"versions"} | {"admission", "events", "body", "store"},
@@ -35,7 +35,7 @@ ALLOWED: Mapping[str, set[str]] = {
     "server": BASE
     | NOUNS
     | {"backends", "target", "scheduler", "split", "store", "workers", "admission", "http", "observe", ROOT},
-    "cli": {"config", "convert", "errors", "log", "scaffold", "target", "server", ROOT, "clock", "events", "store"},
+    "cli": {"config", "convert", "errors", "log", "scaffold", "target", "server", ROOT, "clock", "events", "store", "lab"},
     # What users see: the public names, and a model written with nothing but them.
     ROOT: {"errors", "model", "image", "text", "backends"},
     "demo": {ROOT},

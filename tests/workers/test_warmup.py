@@ -19,9 +19,10 @@ from timebound.backends.onnx import onnx
 from timebound.clock import ManualClock
 from timebound.errors import SetupError
 from timebound.model import request_schema
+from timebound.schema import sample
 from timebound.types import Body, ModelInfo
 from timebound.workers.runner import Runner
-from timebound.workers.warmup import sample, warm_up
+from timebound.workers.warmup import warm_up
 
 
 class Echo(tb.Model):

@@ -14,6 +14,7 @@ from timebound.backends.ensemble import Ensemble
 from timebound.clock import Clock
 from timebound.errors import RequestError, SetupError
 from timebound.model import Model, example_body, media_types, request_schema
+from timebound.schema import sample
 from timebound.target import describe
 from timebound.types import Body, ModelInfo
 from timebound.workers.runner import Runner
@@ -129,25 +130,3 @@ def _zeros_run(runner: Runner, inputs: Any, count: int = 1) -> None:
 def _zeros(spec: TensorSpec) -> Any:
     shape = tuple(1 if size is None else size for size in spec.shape[1:])
     return np.zeros(shape, dtype=np.dtype(spec.dtype))
-
-
-def sample(schema: dict[str, Any], defs: dict[str, Any] | None = None) -> Any:
-    """A small value that fits a JSON Schema: defaults and enums where given, empty or zero elsewhere."""
-    defs = schema.get("$defs", {}) if defs is None else defs
-    if "$ref" in schema:
-        return sample(defs[schema["$ref"].rsplit("/", 1)[1]], defs)
-    for given in ("default", "const"):
-        if given in schema:
-            return schema[given]
-    if schema.get("enum"):
-        return schema["enum"][0]
-    if schema.get("anyOf"):
-        return sample(schema["anyOf"][0], defs)
-    if schema.get("type") == "object":
-        required = schema.get("required", [])
-        return {name: sample(part, defs) for name, part in schema.get("properties", {}).items() if name in required}
-    if schema.get("type") == "array":
-        first = [sample(part, defs) for part in schema.get("prefixItems", [])]
-        more = int(schema.get("minItems", 0)) - len(first)
-        return first + [sample(schema.get("items") or {}, defs) for _ in range(more)]
-    return {"string": "", "integer": 0, "number": 0.0, "boolean": False}.get(str(schema.get("type")))

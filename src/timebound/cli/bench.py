@@ -1,0 +1,348 @@
+"""`timebound bench`: load on a server, and what it made of it."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from timebound.config import seconds
+from timebound.errors import SetupError
+from timebound.target import check_target
+
+if TYPE_CHECKING:
+    from timebound.lab.bench import Level, Plan, Progress
+    from timebound.lab.load.client import Address
+    from timebound.lab.load.discovery import Found
+    from timebound.lab.load.requests import Payload, Requests
+
+NOT_MET = 3
+NO_ANSWER = 1
+
+_EXAMPLES = """\
+examples:
+  timebound bench http://127.0.0.1:8000                       one client for 10 s; the body is the model's example
+  timebound bench app.py --rate 50                            start the app, 50 requests/s (Poisson), stop it
+  timebound bench model.onnx --clients 50 --requests 1000     closed loop: 50 at a time
+  timebound bench URL --rates 20,40,80 --html report.html     a sweep, with plots
+  timebound bench URL --users 100                             people who wait 2 to 5 s after each answer
+  timebound bench URL --scenario contest-10x10
+  timebound bench URL --jsonl asked.jsonl --expect field:answer
+  timebound bench URL --body '{"id": "{uuid}", "n": {i}}' -H 'Idempotency-Key: {uuid}'
+  timebound bench URL --rate 50 --json new.json --compare old.json --require 'goodput>=0.99,p99<250ms'
+
+exit codes: 0 done; 1 nothing was answered; 2 a mistake to mend; 3 a requirement is not met; 130 interrupted (the
+results so far are printed)
+"""
+
+
+def add_to(verbs: Any) -> None:
+    """Declare the verb and its flags."""
+    # Imported here and in `run`: other verbs start without the parts that only a bench needs.
+    from timebound.lab.scenarios import SCENARIOS
+
+    named = "\n".join(f"  {name:16} {scenario.meaning}" for name, scenario in SCENARIOS.items())
+    parser = verbs.add_parser(
+        "bench",
+        help="put load on a server and measure what it answers in time",
+        description="Put load on any HTTP model server, or on an app that is started for it, and measure what is "
+        "answered in time. Latencies count from the moment a request should have been sent.",
+        epilog=f"scenarios:\n{named}\n\n{_EXAMPLES}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("target", help="URL of a server (with a path or without), or what `timebound serve` takes")
+    _add_load(parser, list(SCENARIOS))
+    _add_payloads(parser)
+    _add_judgement(parser)
+    parser.set_defaults(run=run)
+
+
+def _add_load(parser: argparse.ArgumentParser, scenarios: Sequence[str]) -> None:
+    group = parser.add_argument_group("load")
+    group.add_argument("--scenario", choices=scenarios, metavar="NAME", help="a load of the list below")
+    group.add_argument(
+        "--rate", "--rates", type=_floats, metavar="N", help="open loop: requests/s; 20,40,80 is a sweep"
+    )
+    group.add_argument("--arrivals", choices=("poisson", "constant", "bursts"), help="how they come (default: poisson)")
+    group.add_argument("--trace", type=Path, metavar="FILE", help="open loop: arrival times in seconds, one a line")
+    group.add_argument(
+        "--clients",
+        "--concurrency",
+        type=_wholes,
+        metavar="N",
+        help="closed loop: so many at a time; 1,10,50 is a sweep",
+    )
+    group.add_argument("--users", type=_wholes, metavar="N", help="closed loop with a pause after each answer")
+    group.add_argument("--think", type=_span, metavar="LOW-HIGH", help="that pause in seconds (default: 2-5)")
+    group.add_argument("--duration", type=_time, metavar="TIME", help="how long to send, each level (default: 10s)")
+    group.add_argument("--requests", type=_whole, metavar="N", help="stop after so many requests")
+    group.add_argument("--warm-up", type=_time, metavar="TIME", help="send for so long before it counts (default: 0)")
+    group.add_argument("--timeout", type=_time, metavar="TIME", help="give an attempt up after so long (default: 30s)")
+    group.add_argument("--resends", type=_count, metavar="N", help="send again after a timeout or a lost connection")
+    group.add_argument("--seed", type=_count, metavar="N", help="of random arrivals and pauses (default: 1)")
+    group.add_argument("--connections", type=_whole, metavar="N", help="open at the most (default: 2000)")
+    group.add_argument("--realtime", action="store_true", help="run ahead of other processes, where that is allowed")
+    group.add_argument(
+        "--serve-args", type=shlex.split, default=[], metavar="TEXT", help="more flags for the server that is started"
+    )
+
+
+def _add_payloads(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("payloads (default: the model's own example)")
+    group.add_argument("--body", metavar="TEXT", help="{uuid}, {i}, {now} are filled in; @FILE reads it from a file")
+    group.add_argument("--jsonl", type=Path, metavar="FILE", help="a JSON body on each line")
+    group.add_argument("--folder", type=Path, metavar="DIR", help="a raw body in each file")
+    group.add_argument("--model", metavar="NAME", help="which model, if the server has several")
+    group.add_argument("-H", "--header", action="append", default=[], metavar="TEXT", help="'Name: value', with places")
+    group.add_argument("--method", default="POST", help="(default: POST)")
+    group.add_argument("--insecure", action="store_true", help="take any TLS certificate")
+
+
+def _add_judgement(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("judgement and results")
+    group.add_argument(
+        "--deadline", type=_time, metavar="TIME", help="of goodput (default: the model's, else --timeout)"
+    )
+    group.add_argument(
+        "--expect",
+        metavar="FILE",
+        help="the right answers: JSON or JSONL, or field:NAME for a field of --jsonl's lines",
+    )
+    group.add_argument("--expect-field", metavar="NAME", help="compare this field of the answer only (dotted)")
+    group.add_argument(
+        "--tolerance", type=float, default=1e-6, metavar="X", help="of numbers in answers (default: 1e-6)"
+    )
+    group.add_argument("--json", type=Path, metavar="FILE", help="write all results")
+    group.add_argument("--html", type=Path, metavar="FILE", help="write a report with plots, in one file")
+    group.add_argument(
+        "--compare", type=Path, metavar="FILE", help="show the results beside those of an earlier --json"
+    )
+    group.add_argument("--require", metavar="TEXT", help="such as 'goodput>=0.99,p99<250ms'; exit code 3 if not met")
+
+
+def run(chosen: argparse.Namespace) -> int:
+    """Measure, print, write, judge."""
+    from timebound import __version__
+    from timebound.lab import bench, requirements, results
+    from timebound.lab.page import page
+
+    # All that can be wrong is looked at before the load begins.
+    required = requirements.read(chosen.require) if chosen.require else []
+    earlier = results.read_document(chosen.compare) if chosen.compare else None
+    for file in filter(None, (chosen.json, chosen.html)):
+        _check_writable(file)
+    plans = make_plans(chosen)
+    given = _given_payloads(chosen)
+    with _server(chosen) as url:
+        address, path, requests, deadline_s = prepare(chosen, url, given)
+        if deadline_s is not None:
+            plans = [replace(plan, deadline_s=deadline_s) for plan in plans]
+        levels = bench.run(plans, address, requests, _line_on_terminal())
+        _clear_line()
+    document = results.document(chosen.target, path, levels, __version__)
+    print(results.table(levels))
+    if earlier is not None:
+        print(f"\ncompared with {chosen.compare}:\n{results.compare(earlier, document)}")
+    if chosen.json:
+        chosen.json.write_text(json.dumps(document, indent=1) + "\n")
+    if chosen.html:
+        chosen.html.write_text(page(document))
+    return _judge(levels, required)
+
+
+def _judge(levels: Sequence[Level], required: Sequence[Any]) -> int:
+    for level in levels:
+        for warning in level.warnings:
+            print(f"warning: {level.plan.title}: {warning}", file=sys.stderr)
+    if levels[-1].is_interrupted:
+        return 130
+    failed = [(level, each) for level in levels for each in required if not each.is_met(level.figures)]
+    for level, each in failed:
+        found = each.found(level.figures)
+        print(f"timebound: requirement not met at {level.plan.title}: {each.text}; {found}", file=sys.stderr)
+    if failed:
+        return NOT_MET
+    return 0 if any(level.figures["requests"] > level.figures["failed"] for level in levels) else NO_ANSWER
+
+
+# ---------------------------------------------------------------------- what is sent, and to whom
+
+
+def make_plans(chosen: argparse.Namespace) -> list[Plan]:
+    """The levels that the flags and the scenario ask for."""
+    from timebound.lab.bench import Plan, sweep
+    from timebound.lab.scenarios import SCENARIOS
+
+    ways = [name for name in ("rate", "trace", "clients", "users") if getattr(chosen, name)]
+    if len(ways) > 1:
+        raise SetupError(f"--{ways[0]} and --{ways[1]} are two kinds of load; choose one")
+    if chosen.think and not (chosen.users or chosen.clients or chosen.scenario):
+        raise SetupError("--think is the pause of users; give --users too")
+    settings: dict[str, Any] = dict(SCENARIOS[chosen.scenario].settings) if chosen.scenario else {}
+    if chosen.requests and not chosen.duration:
+        settings["seconds"] = None
+    if chosen.users:
+        settings["think_s"] = (2.0, 5.0)
+    flags = {
+        "arrivals": chosen.arrivals, "trace": chosen.trace, "think_s": chosen.think, "requests": chosen.requests,
+        "seconds": chosen.duration, "warm_up_s": chosen.warm_up, "timeout_s": chosen.timeout,
+        "resends": chosen.resends, "seed": chosen.seed, "connections": chosen.connections,
+    }  # fmt: skip
+    settings |= {name: value for name, value in flags.items() if value is not None}
+    settings["deadline_s"] = chosen.deadline or settings.get("deadline_s") or settings.get("timeout_s") or 30.0
+    plan = Plan(realtime=chosen.realtime, **settings)
+    return sweep(plan, chosen.rate, chosen.clients or chosen.users)
+
+
+def _given_payloads(chosen: argparse.Namespace) -> list[Payload] | None:
+    """The payloads that the flags name; None if there are none."""
+    from timebound.lab.load import payloads
+
+    ways = [name for name in ("body", "jsonl", "folder") if getattr(chosen, name) is not None]
+    if len(ways) > 1:
+        raise SetupError(f"--{ways[0]} and --{ways[1]} are two kinds of payload; choose one")
+    field = chosen.expect.removeprefix("field:") if (chosen.expect or "").startswith("field:") else None
+    if field is not None and not chosen.jsonl:
+        raise SetupError("--expect field:NAME takes the answers from the lines of --jsonl; give that too")
+    if chosen.body is not None:
+        return payloads.from_text(chosen.body)
+    if chosen.jsonl:
+        return payloads.from_lines(chosen.jsonl, field)
+    if chosen.folder:
+        if not chosen.folder.is_dir():
+            raise SetupError(f"{chosen.folder} is no folder; --folder wants one with a file per payload")
+        return payloads.from_folder(chosen.folder)
+    return None
+
+
+def prepare(
+    chosen: argparse.Namespace, url: str, given: list[Payload] | None
+) -> tuple[Address, str, Requests, float | None]:
+    """Where to send what, and the model's own deadline where it counts."""
+    from timebound.lab.load.client import resolve
+    from timebound.lab.load.discovery import discover
+    from timebound.lab.load.payloads import expecting
+    from timebound.lab.load.requests import Form, Payload, Requests, read_header
+
+    address = resolve(url, verify=not chosen.insecure)
+    parts = urlsplit(url)
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    needs_payload = given is None and chosen.method != "GET"
+    found = asyncio.run(discover(address, parts.path or "/", chosen.model, needs_payload=needs_payload))
+    sent = given or ([found.payload] if found and found.payload else None)
+    if sent is None and chosen.method == "GET":
+        sent = [Payload(b"")]
+    if sent is None:
+        raise SetupError(_nothing_to_send(url, found))
+    if found and path == "/":
+        path = found.path
+    if chosen.expect and not chosen.expect.startswith("field:"):
+        sent = expecting(sent, Path(chosen.expect), chosen.expect_field, chosen.tolerance)
+    form = Form(address.host_header, path, chosen.method, [read_header(text) for text in chosen.header])
+    is_open = chosen.deadline is None and chosen.timeout is None and chosen.scenario is None
+    return address, path, Requests(form, sent), found.deadline_s if found and is_open else None
+
+
+def _nothing_to_send(url: str, found: Found | None) -> str:
+    if found is not None:
+        return f"the model at {found.path} takes raw bytes; give some with --folder or --body @FILE"
+    return f"{url} does not say what it can be asked; give --body, --jsonl or --folder, or --method GET"
+
+
+@contextmanager
+def _server(chosen: argparse.Namespace) -> Iterator[str]:
+    """The URL to measure; a file or folder is served for as long as that takes."""
+    if "://" in chosen.target:
+        yield chosen.target
+        return
+    target = Path(chosen.target)
+    if not target.exists() and ":" in chosen.target:
+        raise SetupError(f"{chosen.target} is neither a file nor a URL; write http://{chosen.target} for a server")
+    check_target(target)
+    from timebound.lab.load.launch import serving
+
+    print(f"starting {target}", file=sys.stderr)
+    with serving(target, chosen.serve_args) as url:
+        yield url
+
+
+def _check_writable(file: Path) -> None:
+    if not file.parent.is_dir():
+        raise SetupError(f"cannot write {file}: there is no folder {file.parent}")
+
+
+# ---------------------------------------------------------------------- how flags are read
+
+
+def _time(text: str) -> float:
+    form = seconds(0.0, 86_400.0)
+    try:
+        return float(form.read(text))
+    except (ValueError, KeyError, AttributeError):
+        raise argparse.ArgumentTypeError(f"{text!r} must be {form.wanted}") from None
+
+
+def _whole(text: str, low: int = 1) -> int:
+    if not text.isdecimal() or int(text) < low:
+        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number from {low} on")
+    return int(text)
+
+
+def _count(text: str) -> int:
+    return _whole(text, 0)
+
+
+def _wholes(text: str) -> list[int]:
+    return [_whole(part) for part in text.split(",")]
+
+
+def _floats(text: str) -> list[float]:
+    try:
+        rates = [float(part) for part in text.split(",")]
+    except ValueError:
+        rates = []
+    if not rates or not all(0 < rate < float("inf") for rate in rates):
+        raise argparse.ArgumentTypeError(f"{text!r} must be requests/s above zero, such as 50 or 20,40,80")
+    return rates
+
+
+def _span(text: str) -> tuple[float, float]:
+    low, _, high = text.partition("-")
+    span = (_time(low), _time(high or low))
+    if span[0] > span[1]:
+        raise argparse.ArgumentTypeError(f"{text!r} must be the shortest and the longest pause, such as 2-5")
+    return span
+
+
+# ---------------------------------------------------------------------- progress
+
+
+def _line_on_terminal() -> Callable[[Progress], None] | None:
+    """Shows how a level stands, on one line; None if nobody watches."""
+    if not sys.stderr.isatty():
+        return None
+
+    def tell(progress: Progress) -> None:
+        tally = progress.tally
+        share = tally.good / tally.requests if tally.requests else 0.0
+        p50, p99 = (value * 1000 for value in tally.answers.quantiles([0.5, 0.99]))
+        line = (
+            f"{progress.plan.title}: {progress.seconds:5.1f} s  {tally.requests:,} done, "
+            f"{progress.under_way} under way  goodput {share:.3f}  p50 {p50:.1f} ms  p99 {p99:.1f} ms"
+        )
+        print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)
+
+    return tell
+
+
+def _clear_line() -> None:
+    if sys.stderr.isatty():
+        print("\r\033[K", end="", file=sys.stderr, flush=True)

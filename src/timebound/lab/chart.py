@@ -1,0 +1,118 @@
+"""Line charts as inline SVG: axes, grid, lines, a legend; nothing to load and nothing that runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from html import escape
+
+WIDTH, HEIGHT = 720, 300
+_LEFT, _RIGHT, _TOP, _BOTTOM = 62, 16, 30, 42
+# Readable on white and on black, and for most who see colours differently.
+COLOURS = ("#2b7bba", "#e07b00", "#c0392b", "#3a9d5d", "#8e5bb5")
+
+
+@dataclass(frozen=True)
+class Line:
+    """Points in order; a dashed one is a limit rather than a measurement."""
+
+    name: str
+    points: Sequence[tuple[float, float]]
+    is_dashed: bool = False
+
+
+@dataclass(frozen=True)
+class Axis:
+    """What is on it, how far it goes, and where its marks are."""
+
+    title: str
+    low: float
+    high: float
+    ticks: Sequence[tuple[float, str]]
+    scale: Callable[[float], float] = float
+
+    def place(self, value: float) -> float:
+        """From 0 at its low end to 1 at its high end."""
+        low, high = self.scale(self.low), self.scale(self.high)
+        return (self.scale(value) - low) / ((high - low) or 1.0)
+
+
+def linear(title: str, values: Sequence[float], low: float = 0.0) -> Axis:
+    """An axis from `low` to a round number above all values."""
+    high = max([*values, low])
+    step = nice_step((high - low) or 1.0)
+    count = max(1, math.ceil((high - low) / step - 1e-9))
+    ticks = [(low + step * n, f"{low + step * n:g}") for n in range(count + 1)]
+    return Axis(title, low, low + step * count, ticks)
+
+
+def logarithmic(title: str, values: Sequence[float]) -> Axis:
+    """An axis over whole powers of ten around all values above zero."""
+    positive = [value for value in values if value > 0] or [1.0]
+    low, high = math.floor(math.log10(min(positive))), math.ceil(math.log10(max(positive)))
+    high = max(high, low + 1)
+    ticks = [(10.0**n, f"{10.0**n:g}") for n in range(low, high + 1)]
+    return Axis(title, 10.0**low, 10.0**high, ticks, lambda value: math.log10(max(value, 10.0**low)))
+
+
+def nice_step(span: float) -> float:
+    """1, 2 or 5 times a power of ten, so that a span has about five steps."""
+    rough = span / 5
+    power = 10.0 ** math.floor(math.log10(rough))
+    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * 0.999)
+
+
+def chart(title: str, x: Axis, y: Axis, lines: Sequence[Line]) -> str:
+    """The chart as an SVG element."""
+    parts = [
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}">',
+        f'<text class="title" x="{_LEFT}" y="16">{escape(title)}</text>',
+        *_grid(x, y),
+    ]
+    for number, line in enumerate(lines):
+        parts += _line(line, x, y, COLOURS[number % len(COLOURS)], number)
+    return "".join([*parts, "</svg>"])
+
+
+def _grid(x: Axis, y: Axis) -> list[str]:
+    bottom, right = HEIGHT - _BOTTOM, WIDTH - _RIGHT
+    parts = []
+    for value, text in y.ticks:
+        at = _y(y, value)
+        parts.append(f'<line class="grid" x1="{_LEFT}" x2="{right}" y1="{at:.1f}" y2="{at:.1f}"/>')
+        parts.append(f'<text class="tick" x="{_LEFT - 6}" y="{at + 4:.1f}" text-anchor="end">{escape(text)}</text>')
+    for value, text in x.ticks:
+        at = _x(x, value)
+        parts.append(f'<line class="grid" x1="{at:.1f}" x2="{at:.1f}" y1="{_TOP}" y2="{bottom}"/>')
+        parts.append(f'<text class="tick" x="{at:.1f}" y="{bottom + 15}" text-anchor="middle">{escape(text)}</text>')
+    middle = (_LEFT + right) / 2
+    parts.append(f'<text class="tick" x="{middle}" y="{HEIGHT - 6}" text-anchor="middle">{escape(x.title)}</text>')
+    turned = f'transform="rotate(-90 14 {(_TOP + bottom) / 2})" text-anchor="middle"'
+    parts.append(f'<text class="tick" x="14" y="{(_TOP + bottom) / 2}" {turned}>{escape(y.title)}</text>')
+    return parts
+
+
+def _line(line: Line, x: Axis, y: Axis, colour: str, number: int) -> list[str]:
+    if not line.points:
+        return []
+    dash = ' stroke-dasharray="5 4"' if line.is_dashed else ""
+    places = [(_x(x, px), _y(y, min(py, y.high))) for px, py in line.points]
+    path = " ".join(f"{px:.1f},{py:.1f}" for px, py in places)
+    at = WIDTH - _RIGHT - 110 * (number + 1)
+    parts = [
+        f'<polyline fill="none" stroke="{colour}" stroke-width="1.8"{dash} points="{path}"/>',
+        f'<line x1="{at}" x2="{at + 18}" y1="12" y2="12" stroke="{colour}" stroke-width="2.5"{dash}/>',
+        f'<text class="tick" x="{at + 23}" y="16">{escape(line.name)}</text>',
+    ]
+    if len(places) <= 40 and not line.is_dashed:
+        parts += [f'<circle cx="{px:.1f}" cy="{py:.1f}" r="2.6" fill="{colour}"/>' for px, py in places]
+    return parts
+
+
+def _x(axis: Axis, value: float) -> float:
+    return _LEFT + axis.place(value) * (WIDTH - _LEFT - _RIGHT)
+
+
+def _y(axis: Axis, value: float) -> float:
+    return HEIGHT - _BOTTOM - axis.place(value) * (HEIGHT - _TOP - _BOTTOM)
