@@ -39,12 +39,13 @@ from benchmarks.goodput_report import (
     table,
 )
 from benchmarks.load import EnsembleTraffic, TextTraffic, Traffic, answers_right, free_port, measure
-from benchmarks.openloop import Phase, drive
+from benchmarks.openloop import drive
 from benchmarks.plot import draw
 from benchmarks.processes import ForeignLoad, Server
 from benchmarks.seen import SEEN_ENV, count_seen, repeats
 from benchmarks.texts import load_texts
 from benchmarks.workload import MODELS_ENV, Sample, load_samples
+from timebound.lab.load.schedule import Phase
 
 PARTS = ("ensemble", "single", "recovery", "fastapi", "text")
 # Which app serves each image model.

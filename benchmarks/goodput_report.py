@@ -5,9 +5,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import mean, median
 
-from benchmarks.load import Load, quantile
-from benchmarks.openloop import DEADLINE_S, Attempt, End, Question, Record
+from benchmarks.load import Load
+from benchmarks.openloop import DEADLINE_S, Record
 from benchmarks.report import QUIET_CORES
+from timebound.lab.load.attempts import Attempt, End, Question
+from timebound.lab.report import quantile
 
 # Width of the bins that are drawn, and of those in which recovery is looked at: it takes about one deadline.
 BIN_S = 0.1

@@ -71,7 +71,7 @@ def chart(title: str, x: Axis, y: Axis, lines: Sequence[Line]) -> str:
         *_grid(x, y),
     ]
     for number, line in enumerate(lines):
-        parts += _line(line, x, y, COLOURS[number % len(COLOURS)], number)
+        parts += _line(line, x, y, COLOURS[number % len(COLOURS)], len(lines) - number)
     return "".join([*parts, "</svg>"])
 
 
@@ -93,13 +93,13 @@ def _grid(x: Axis, y: Axis) -> list[str]:
     return parts
 
 
-def _line(line: Line, x: Axis, y: Axis, colour: str, number: int) -> list[str]:
+def _line(line: Line, x: Axis, y: Axis, colour: str, from_right: int) -> list[str]:
     if not line.points:
         return []
     dash = ' stroke-dasharray="5 4"' if line.is_dashed else ""
     places = [(_x(x, px), _y(y, min(py, y.high))) for px, py in line.points]
     path = " ".join(f"{px:.1f},{py:.1f}" for px, py in places)
-    at = WIDTH - _RIGHT - 110 * (number + 1)
+    at = WIDTH - _RIGHT - 105 * from_right
     parts = [
         f'<polyline fill="none" stroke="{colour}" stroke-width="1.8"{dash} points="{path}"/>',
         f'<line x1="{at}" x2="{at + 18}" y1="12" y2="12" stroke="{colour}" stroke-width="2.5"{dash}/>',

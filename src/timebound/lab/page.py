@@ -11,11 +11,11 @@ from timebound.lab.chart import Axis, Line, chart, linear, logarithmic
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1c2430; --paper: #fff; --faint: #d9dee5; --soft: #5d6b7c; }
 @media (prefers-color-scheme: dark) { :root { --ink: #e6ebf2; --paper: #14181f; --faint: #2c3541; --soft: #93a1b3; } }
-body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 60rem;
+body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 68rem;
        margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.4rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; display: block; overflow-x: auto; }
-th, td { text-align: right; padding: .25rem .6rem; border-bottom: 1px solid var(--faint); white-space: nowrap; }
+th, td { text-align: right; padding: .25rem .5rem; border-bottom: 1px solid var(--faint); white-space: nowrap; }
 th:first-child, td:first-child { text-align: left; }
 svg { width: 100%; height: auto; margin: .5rem 0; } svg text { fill: var(--ink); font: 12px system-ui, sans-serif; }
 svg .title { font-weight: 600; font-size: 13px; } svg .tick { fill: var(--soft); font-size: 11px; }
@@ -78,6 +78,8 @@ def _sweep(levels: Sequence[Mapping[str, Any]]) -> str:
         Line(name, [(level["at"], level["figures"][figure]) for level in levels])
         for name, figure in (("p50", "p50_ms"), ("p99", "p99_ms"))
     ]
+    deadline = levels[0]["plan"]["deadline_s"] * 1000
+    latencies.append(Line("deadline", [(0.0, deadline), (x.high, deadline)], is_dashed=True))
     y = logarithmic("ms", [value for line in latencies for _, value in line.points])
     return (
         "<h2>Against the load</h2>"

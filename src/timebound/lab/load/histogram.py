@@ -52,7 +52,7 @@ class Histogram:
         seen, value = 0, 0
         for share in shares:
             # A little slack: a share such as 0.999 is not exact in binary.
-            while seen < share * self.count - 1e-6:
+            while seen < min(self.count, max(1, share * self.count - 1e-6)):
                 value, count = next(buckets)
                 seen += count
             yield min(_middle(value) / 1e6, self.longest)
