@@ -5,6 +5,7 @@ import resource
 import subprocess
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 SCRIPT = """
@@ -33,17 +34,17 @@ class Seen:
     cpu: float
 
 
-def run_wrk(url: str, concurrency: int, seconds: int, body: str) -> Seen:
-    """One thread that keeps `concurrency` POSTs under way; it reads statuses only."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+def run_wrk(url: str, concurrency: int, seconds: int, body: str, before: Sequence[str] = ()) -> Seen:
+    """One thread that keeps `concurrency` POSTs under way; it reads statuses only. `before` goes before the command."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
     began = time.perf_counter()
     with tempfile.NamedTemporaryFile("w", suffix=".lua") as script:
         script.write(SCRIPT % body)
         script.flush()
         flags = ["-t", "1", "-c", str(concurrency), "-d", f"{seconds}s", "-s", script.name]
-        run = subprocess.run(["wrk", *flags, url], capture_output=True, text=True, check=True)
+        run = subprocess.run([*before, "wrk", *flags, url], capture_output=True, text=True, check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    cpu = after.ru_utime + after.ru_stime - used.ru_utime - used.ru_stime
     seen = json.loads(run.stdout.strip().splitlines()[-1])
     return Seen(
         rps=(seen["n"] - seen["errors"]) / (seen["us"] / 1e6),
