@@ -33,7 +33,7 @@ class _Times(ctypes.Structure):
 
 
 class Alarm:
-    """Any number of calls on one timer of the kernel. `clock` must be the monotonic one, or one that stands still."""
+    """Any number of calls on one timer of the kernel; `clock` must be the monotonic one then."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
         self._loop = loop
@@ -45,7 +45,15 @@ class Alarm:
         self._times = _Times()
         self._timer: asyncio.TimerHandle | None = None
         if self._file is not None:
-            loop.add_reader(self._file, self._rung)
+            try:
+                loop.add_reader(self._file, self._rung)
+            except NotImplementedError:  # a loop without files, such as one with a manual clock
+                os.close(self._file)
+                self._file = None
+
+    def future(self) -> asyncio.Future[None]:
+        """Something to await, on the loop whose time this is."""
+        return self._loop.create_future()
 
     def at(self, when: float, call: Callable[..., None], *arguments: Any) -> None:
         """Call then, or in the loop's next turn if that has passed."""

@@ -10,10 +10,11 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Protocol
 
 from timebound.clock import Clock
 from timebound.lab.load.alarm import Alarm
-from timebound.lab.load.client import Call, Client, Reply
+from timebound.lab.load.client import Call, Reply
 
 
 class End(StrEnum):
@@ -92,10 +93,17 @@ class Manners:
 Done = Callable[[Question], None]
 
 
+class Sender(Protocol):
+    """What carries attempts: a `Client`."""
+
+    def send(self, call: Call) -> None: ...
+    def abandon(self, call: Call) -> None: ...
+
+
 class Asker:
     """Asks questions over a client; every one of them ends, since every attempt times out."""
 
-    def __init__(self, client: Client, manners: Manners, alarm: Alarm, clock: Clock) -> None:
+    def __init__(self, client: Sender, manners: Manners, alarm: Alarm, clock: Clock) -> None:
         self._client = client
         self._manners = manners
         self._alarm = alarm
@@ -104,8 +112,7 @@ class Asker:
         self._under_way: dict[_Flight, None] = {}
         self._is_watching = False
         self._waiting_to_resend = 0
-        self._idle: asyncio.Event = asyncio.Event()
-        self._idle.set()
+        self._idle: asyncio.Future[None] | None = None
 
     @property
     def under_way(self) -> int:
@@ -117,10 +124,10 @@ class Asker:
         self._attempt(Question(intended, exchange.size), exchange, intended, done)
 
     async def finished(self) -> None:
-        """Wait until nothing is under way."""
-        while self.under_way:
-            self._idle.clear()
-            await self._idle.wait()
+        """Wait until nothing is under way; nothing more may be asked."""
+        if self.under_way:
+            self._idle = self._alarm.future()
+            await self._idle
 
     def stop(self) -> int:
         """Forget what is under way, without a word to those who asked; says how many questions that were."""
@@ -183,8 +190,8 @@ class Asker:
         may_resend = end is not End.ANSWERED and (end is not End.REFUSED or manners.resends_refused)
         if not may_resend or len(question.attempts) > manners.resends:
             flight.done(question)
-            if not self.under_way:
-                self._idle.set()
+            if self._idle is not None and not self._idle.done() and not self.under_way:
+                self._idle.set_result(None)
             return
         attempt.asked_to_wait = wait_s > manners.most_retry_after_s
         again = now + min(wait_s, manners.most_retry_after_s)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -36,7 +35,7 @@ class OpenLoop:
         """Send all, and wait until the last question is over."""
         self._course = course
         self._began = course.clock.now()
-        self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._over = course.alarm.future()
         self._next = next(self._times, None)
         self._arrive()
         await self._over
@@ -83,7 +82,7 @@ class ClosedLoop:
         self._course = course
         now = course.clock.now()
         self._ends = now + self._closing.seconds if self._closing.seconds is not None else float("inf")
-        self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._over = course.alarm.future()
         for number in range(self._clients):
             client = _Client(self, self._share(number))
             if self._think_s[1]:  # people do not come all at once
