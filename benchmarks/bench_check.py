@@ -22,7 +22,7 @@ from statistics import median
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from benchmarks.commandline import Failed, finish, names, options_parser, say
+from benchmarks.commandline import Failed, add_choice, finish, options_parser, say
 from benchmarks.contestants import ROOT, timebound
 from benchmarks.load import HOST, EchoTraffic, answers_right, free_port
 from benchmarks.processes import ForeignLoad, Server
@@ -193,13 +193,7 @@ def send_fast(seconds: int, findings: Findings) -> None:
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = options_parser(__doc__, EXAMPLES)
-    parser.add_argument(
-        "--only",
-        type=lambda text: names(PARTS, text),
-        default=list(PARTS),
-        metavar="NAMES",
-        help=f"parts, of {','.join(PARTS)}; default: all",
-    )
+    add_choice(parser, "--only", PARTS, "parts")
     parser.add_argument("--rounds", type=int, metavar="N", help="turns of each client in the part wrk")
     parser.add_argument("--realtime", action="store_true", help="ahead of other programs, where that is allowed")
     return parser.parse_args(arguments)

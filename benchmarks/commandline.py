@@ -62,6 +62,17 @@ def options_parser(description: str | None, examples: str) -> argparse.ArgumentP
     return parser
 
 
+def add_choice(parser: argparse.ArgumentParser, flag: str, allowed: Sequence[str], what: str) -> None:
+    """A flag that takes some of a few names; all of them if it is not given."""
+    parser.add_argument(
+        flag,
+        type=lambda text: names(allowed, text),
+        default=list(allowed),
+        metavar="NAMES",
+        help=f"{what}, of {','.join(allowed)}; default: all",
+    )
+
+
 def finish(program: str, measure: Callable[[], T]) -> T:
     """Run the measurement; what can go wrong is told in a sentence and ends in `Failed`. Servers are stopped."""
     # Unwind on SIGTERM as on Ctrl-C.

@@ -24,7 +24,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.bare import BareLoop, ensemble_step, text_step
-from benchmarks.commandline import Failed, finish, names, options_parser, say
+from benchmarks.commandline import Failed, add_choice, finish, options_parser, say
 from benchmarks.contestants import ROOT, fastapi, timebound
 from benchmarks.goodput_report import (
     FINE_S,
@@ -257,13 +257,7 @@ def build(models: Path) -> None:
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = options_parser(__doc__, EXAMPLES)
-    parser.add_argument(
-        "--only",
-        type=lambda text: names(PARTS, text),
-        default=list(PARTS),
-        metavar="NAMES",
-        help=f"parts, of {','.join(PARTS)}; default: all",
-    )
+    add_choice(parser, "--only", PARTS, "parts")
     parser.add_argument(
         "--levels",
         type=lambda text: tuple(float(level) for level in text.split(",")),

@@ -16,7 +16,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.bare import BareLoop, Pace, echo_step, ensemble_step
-from benchmarks.commandline import Failed, finish, names, options_parser, say
+from benchmarks.commandline import Failed, add_choice, finish, options_parser, say
 from benchmarks.contestants import ROOT, fastapi, timebound
 from benchmarks.load import (
     EchoTraffic,
@@ -159,20 +159,8 @@ def as_load(pace: Pace) -> Load:
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = options_parser(__doc__, EXAMPLES)
-    parser.add_argument(
-        "--only",
-        type=lambda text: names(CONTESTANTS, text),
-        default=list(CONTESTANTS),
-        metavar="NAMES",
-        help=f"contestants, of {','.join(CONTESTANTS)}; default: all",
-    )
-    parser.add_argument(
-        "--workloads",
-        type=lambda text: names(WORKLOADS, text),
-        default=list(WORKLOADS),
-        metavar="NAMES",
-        help=f"kinds of work, of {','.join(WORKLOADS)}; default: both",
-    )
+    add_choice(parser, "--only", CONTESTANTS, "contestants")
+    add_choice(parser, "--workloads", WORKLOADS, "kinds of work")
     return parser.parse_args(arguments)
 
 

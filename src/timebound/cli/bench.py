@@ -143,8 +143,8 @@ def run(chosen: argparse.Namespace) -> int:
     given = _given_payloads(chosen)
     with _server(chosen) as url:
         address, path, requests, deadline_s = prepare(chosen, url, given)
-        if deadline_s is not None:
-            plans = [replace(plan, deadline_s=deadline_s) for plan in plans]
+        # A deadline that was asked for, or is part of the scenario, is in the plans already.
+        plans = [replace(plan, deadline_s=plan.deadline_s or deadline_s or plan.timeout_s) for plan in plans]
         levels = bench.run(plans, address, requests, _line_on_terminal())
         _clear_line()
     document = results.document(chosen.target, path, levels, __version__)
@@ -197,7 +197,8 @@ def make_plans(chosen: argparse.Namespace) -> list[Plan]:
         "resends": chosen.resends, "seed": chosen.seed, "connections": chosen.connections,
     }  # fmt: skip
     settings |= {name: value for name, value in flags.items() if value is not None}
-    settings["deadline_s"] = chosen.deadline or settings.get("deadline_s") or settings.get("timeout_s") or 30.0
+    if chosen.deadline is not None:
+        settings["deadline_s"] = chosen.deadline
     plan = Plan(realtime=chosen.realtime, **settings)
     return sweep(plan, chosen.rate, chosen.clients or chosen.users)
 
@@ -215,7 +216,7 @@ def _given_payloads(chosen: argparse.Namespace) -> list[Payload] | None:
     if chosen.body is not None:
         return payloads.from_text(chosen.body)
     if chosen.jsonl:
-        return payloads.from_lines(chosen.jsonl, field)
+        return payloads.from_lines(chosen.jsonl, field, chosen.expect_field, chosen.tolerance)
     if chosen.folder:
         if not chosen.folder.is_dir():
             raise SetupError(f"{chosen.folder} is no folder; --folder wants one with a file per payload")
@@ -226,7 +227,7 @@ def _given_payloads(chosen: argparse.Namespace) -> list[Payload] | None:
 def prepare(
     chosen: argparse.Namespace, url: str, given: list[Payload] | None
 ) -> tuple[Address, str, Requests, float | None]:
-    """Where to send what, and the model's own deadline where it counts."""
+    """Where to send what, and the model's own deadline if it has one."""
     from timebound.lab.load.client import resolve
     from timebound.lab.load.discovery import discover
     from timebound.lab.load.payloads import expecting
@@ -247,8 +248,7 @@ def prepare(
     if chosen.expect and not chosen.expect.startswith("field:"):
         sent = expecting(sent, Path(chosen.expect), chosen.expect_field, chosen.tolerance)
     form = Form(address.host_header, path, chosen.method, [read_header(text) for text in chosen.header])
-    is_open = chosen.deadline is None and chosen.timeout is None and chosen.scenario is None
-    return address, path, Requests(form, sent), found.deadline_s if found and is_open else None
+    return address, path, Requests(form, sent), found.deadline_s if found else None
 
 
 def _nothing_to_send(url: str, found: Found | None) -> str:

@@ -46,7 +46,7 @@ class Plan:
     resends: int = 0
     resends_refused: bool = False
     retry_after_s: float = 0.0
-    deadline_s: float = 30.0
+    deadline_s: float = 0.0  # 0: not decided yet
     connections: int = 2000
     realtime: bool = False
     seed: int = 1

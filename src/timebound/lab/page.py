@@ -7,6 +7,7 @@ from html import escape
 from typing import Any
 
 from timebound.lab.chart import Axis, Line, chart, linear, logarithmic
+from timebound.lab.results import COLUMNS
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1c2430; --paper: #fff; --faint: #d9dee5; --soft: #5d6b7c; }
@@ -22,11 +23,6 @@ svg .title { font-weight: 600; font-size: 13px; } svg .tick { fill: var(--soft);
 svg .grid { stroke: var(--faint); } .warning { border-left: 4px solid #e07b00; padding-left: .8rem; }
 p, dl { color: var(--soft); }
 """
-_COLUMNS = {
-    "offered_rps": "offered/s", "answered_rps": "answered/s", "goodput": "goodput", "in_time": "in time",
-    "p50_ms": "p50 ms", "p90_ms": "p90 ms", "p99_ms": "p99 ms", "p99_9_ms": "p99.9 ms", "max_ms": "max ms",
-    "failed": "failed", "wrong": "wrong", "client_cpu": "client cores",
-}  # fmt: skip
 
 
 def page(document: Mapping[str, Any]) -> str:
@@ -50,18 +46,14 @@ def page(document: Mapping[str, Any]) -> str:
 
 
 def _table(levels: Sequence[Mapping[str, Any]]) -> str:
-    head = "".join(f"<th>{escape(name)}</th>" for name in ("load", *_COLUMNS.values()))
+    head = "".join(f"<th>{escape(name)}</th>" for name in ("load", *(heading for _, heading, _, _ in COLUMNS)))
     rows = "".join(
         f"<tr><td>{escape(level['load'])}</td>"
-        + "".join(f"<td>{_cell(level['figures'][name])}</td>" for name in _COLUMNS)
+        + "".join(f"<td>{level['figures'][name]:,.{digits}f}</td>" for name, _, digits, _ in COLUMNS)
         + "</tr>"
         for level in levels
     )
     return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
-
-
-def _cell(value: float) -> str:
-    return f"{value:,.0f}" if value == int(value) else f"{value:,.4g}" if value < 1000 else f"{value:,.1f}"
 
 
 def _sweep(levels: Sequence[Mapping[str, Any]]) -> str:

@@ -13,7 +13,7 @@ from timebound.lab.bench import Level
 
 FORMAT = 1
 # (figure, heading, digits, whether more is better; None where neither is)
-_COLUMNS: Sequence[tuple[str, str, int, bool | None]] = (
+COLUMNS: Sequence[tuple[str, str, int, bool | None]] = (
     ("offered_rps", "offered/s", 1, None),
     ("answered_rps", "answered/s", 1, True),
     ("goodput", "goodput", 4, True),
@@ -67,11 +67,11 @@ def read_document(file: Path) -> dict[str, Any]:
 
 def table(levels: Sequence[Level]) -> str:
     """One line per level, then what they were made of."""
-    rows = [["load", *(heading for _, heading, _, _ in _COLUMNS)]]
+    rows = [["load", *(heading for _, heading, _, _ in COLUMNS)]]
     for level in levels:
-        cells = [_number(level.figures[name], digits) for name, _, digits, _ in _COLUMNS]
+        cells = [_number(level.figures[name], digits) for name, _, digits, _ in COLUMNS]
         if level.figures["requests"] == level.figures["failed"]:  # no answer has no latency
-            cells = ["-" if name.endswith("_ms") else cell for cell, (name, *_) in zip(cells, _COLUMNS, strict=True)]
+            cells = ["-" if name.endswith("_ms") else cell for cell, (name, *_) in zip(cells, COLUMNS, strict=True)]
         rows.append([level.plan.title, *cells])
     lines = in_columns(rows)
     for level in levels:
@@ -134,7 +134,7 @@ def compare(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
             lines.append(f"{level['load']}: not in the old results")
             continue
         rows = [[level["load"], "old", "new", "change", ""]]
-        for name, heading, digits, more_is_better in _COLUMNS:
+        for name, heading, digits, more_is_better in COLUMNS:
             was, now = earlier["figures"][name], level["figures"][name]
             rows.append(
                 [f"  {heading}", _number(was, digits), _number(now, digits), *_change(was, now, more_is_better)]

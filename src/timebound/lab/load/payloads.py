@@ -27,19 +27,21 @@ def from_folder(folder: Path) -> list[Payload]:
     return [Payload(file.read_bytes(), media_of(file), name=file.name) for file in files]
 
 
-def from_lines(file: Path, expect_field: str | None = None) -> list[Payload]:
-    """One payload per line of JSON; `expect_field` names a field that is the expected answer and is not sent."""
+def from_lines(
+    file: Path, expected_in: str | None = None, field: str | None = None, tolerance: float = 0.0
+) -> list[Payload]:
+    """One payload per line of JSON; `expected_in` names a field that is the expected answer and is not sent."""
     payloads = []
     for number, line in enumerate(_read(file).splitlines(), 1):
         if not line.strip():
             continue
         body = _json(line, f"{file}, line {number}")
         payload = Payload(line.strip(), has_places=True, name=str(number))
-        if expect_field is not None:
-            if not isinstance(body, dict) or expect_field not in body:
-                raise SetupError(f"{file}, line {number} has no field {expect_field!r} to expect")
-            expected = body.pop(expect_field)
-            payload = replace(payload, body=msgspec.json.encode(body), is_right=Expectation(expected).is_met)
+        if expected_in is not None:
+            if not isinstance(body, dict) or expected_in not in body:
+                raise SetupError(f"{file}, line {number} has no field {expected_in!r} to expect")
+            expected = Expectation(body.pop(expected_in), field, tolerance)
+            payload = replace(payload, body=msgspec.json.encode(body), is_right=expected.is_met)
         payloads.append(payload)
     if not payloads:
         raise SetupError(f"{file} holds no line to send")
