@@ -30,8 +30,9 @@ class Stall:
 class Echo(asyncio.Protocol):
     """Reads heads with Content-Length only, and any number of requests at a time."""
 
-    def __init__(self, stall: Stall) -> None:
+    def __init__(self, stall: Stall, work_s: float) -> None:
         self._stall = stall
+        self._work_s = work_s
         self._received = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -46,14 +47,21 @@ class Echo(asyncio.Protocol):
             if not found or len(rest) < length:
                 return
             self._stall.look()
+            self._work()
             body, self._received = rest[:length], rest[length:]
             self._transport.write(
                 b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (length, body)
             )
 
+    def _work(self) -> None:
+        """Keep the core busy, the same time for each request."""
+        end = time.perf_counter() + self._work_s
+        while time.perf_counter() < end:
+            pass
 
-async def serve(port: int, stall: Stall) -> None:
-    server = await asyncio.get_running_loop().create_server(lambda: Echo(stall), "127.0.0.1", port)
+
+async def serve(port: int, stall: Stall, work_s: float) -> None:
+    server = await asyncio.get_running_loop().create_server(lambda: Echo(stall, work_s), "127.0.0.1", port)
     async with server:
         await server.serve_forever()
 
@@ -63,8 +71,9 @@ def main() -> None:
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--stall-after", type=float, default=0.0, metavar="S", help="seconds after the first request")
     parser.add_argument("--stall", type=float, default=0.0, metavar="S", help="how long it stands still, once")
+    parser.add_argument("--work-us", type=float, default=0.0, metavar="N", help="microseconds of work for each request")
     options = parser.parse_args()
-    uvloop.run(serve(options.port, Stall(options.stall_after, options.stall)))
+    uvloop.run(serve(options.port, Stall(options.stall_after, options.stall), options.work_us / 1e6))
 
 
 if __name__ == "__main__":
