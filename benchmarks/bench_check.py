@@ -5,8 +5,8 @@ agree within 5 %.
 `stall`: a server that stands still for 500 ms, once; the open loop must show it in its 99th percentile, where a closed
 loop has it in a handful of requests. `rate`: open loop against the simplest echo server, from one core.
 The server has one core to itself and the client another, as far as there are two. With --realtime both go ahead of all
-other programs where that is allowed (it needs root): for machines that are never quiet. Linux takes 50 ms of each second
-from such programs, which costs a client that is at work all the time up to 5 % more than one that has just started.
+other programs where that is allowed (it needs root): for machines that are never quiet. Linux takes 50 ms of each
+second from such programs, and a client at work all the time loses up to 5 % more by it than one that just started.
 """
 
 import argparse
