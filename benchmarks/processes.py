@@ -1,6 +1,5 @@
 """Starts a server, waits for its first right answer, weighs its processes, and leaves no orphan."""
 
-import ctypes
 import os
 import signal
 import subprocess
@@ -12,13 +11,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
+from timebound.lab.load.launch import die_with_parent
+
 POLL_S = 0.005
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 5.0
 
 _TICKS = os.sysconf("SC_CLK_TCK")
-_PR_SET_PDEATHSIG = 1
-_LIBC = ctypes.CDLL(None)
 
 
 class StartError(Exception):
@@ -51,7 +50,7 @@ class Server:
                 stdout=self._output,
                 stderr=subprocess.STDOUT,
                 process_group=0,
-                preexec_fn=_die_with_parent,  # noqa: PLW1509 - the benchmark has no threads
+                preexec_fn=die_with_parent,  # noqa: PLW1509 - the benchmark has no threads
             )
             self._wait_for_answer(started + START_TIMEOUT_S)
         except OSError as error:
@@ -160,11 +159,6 @@ class ForeignLoad:
         """Mean since the start."""
         others = machine_cpu_s() - tree_cpu_s(os.getpid()) - self._others
         return max(0.0, others / (time.perf_counter() - self._began))
-
-
-def _die_with_parent() -> None:
-    # Runs in the child: should the benchmark itself be killed, the server is told to leave.
-    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _all_pids() -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import signal
@@ -19,6 +20,8 @@ from timebound.errors import SetupError
 START_TIMEOUT_S = 300.0
 STOP_TIMEOUT_S = 40.0
 _LAST_WORDS = 15
+_PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None)
 
 
 @contextmanager
@@ -32,6 +35,7 @@ def serving(target: Path, arguments: Sequence[str] = ()) -> Iterator[str]:
         stderr=subprocess.PIPE,
         text=True,
         process_group=0,  # Ctrl-C is for the one who measures; the server is stopped after that
+        preexec_fn=die_with_parent,  # noqa: PLW1509 - no thread is running yet
     )
     listener = _Listener(process)
     try:
@@ -77,6 +81,12 @@ class _Listener:
                         self._url = f"{place.scheme}://{place.netloc}"
                         self._is_decided.set()
         self._is_decided.set()
+
+
+def die_with_parent() -> None:
+    """To be called in a child: should its parent be killed, it is told to leave."""
+    if hasattr(_LIBC, "prctl"):
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _stop(process: subprocess.Popen[str]) -> None:
