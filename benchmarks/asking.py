@@ -1,15 +1,14 @@
 """A plain client that asks one thing at a time: for what is about answers, not about speed."""
 
-import asyncio
 import json
 import time
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-from benchmarks.load import HOST, Exchange, Reply, Traffic, split
-
-_CHUNK = 65536
+from benchmarks.load import FOR_EVER_S, Traffic, local_address
+from timebound.lab.load.attempts import Exchange
+from timebound.lab.load.client import Reply, fetch
 
 
 @dataclass(frozen=True)
@@ -22,7 +21,7 @@ class Answer:
     @property
     def source(self) -> str:
         """computed, joined or stored."""
-        return self.reply.header(b"timebound-source") if self.reply is not None else ""
+        return self.reply.source if self.reply is not None else ""
 
 
 class OnceTraffic(Traffic):
@@ -56,19 +55,7 @@ async def ask(port: int, exchange: Exchange) -> Answer:
     """Ask over a connection of its own."""
     began = time.perf_counter()
     try:
-        reader, writer = await asyncio.open_connection(HOST, port)
-    except OSError:
-        return Answer(None, time.perf_counter() - began)
-    try:
-        writer.write(exchange.request)
-        received = b""
-        while (reply := split(received)) is None:
-            chunk = await reader.read(_CHUNK)
-            if not chunk:
-                break
-            received += chunk
-    except OSError:
+        reply: Reply | None = await fetch(local_address(port), exchange.request, FOR_EVER_S)
+    except ConnectionError:
         reply = None
-    finally:
-        writer.close()
     return Answer(reply, time.perf_counter() - began)

@@ -48,13 +48,18 @@ class Load:
     degraded: int = 0
 
 
+def local_address(port: int) -> Address:
+    """A server on this machine."""
+    return Address(HOST, port, HOST, f"{HOST}:{port}")
+
+
 class Traffic:
     """Gives the next exchange to send, for ever. Each request has its own uuid, so that none is a repeat."""
 
     def __init__(self, path: str, port: int, headers: str = "") -> None:
         self.path = path
         self.port = port
-        self.address = Address(HOST, port, HOST, f"{HOST}:{port}")
+        self.address = local_address(port)
         self.connections = 0  # that the last measurement opened
         self._more_headers = headers  # each ended by CRLF
 

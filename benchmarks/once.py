@@ -26,11 +26,13 @@ from benchmarks.apps.once_app import BATCH_ENV, WORK_S
 from benchmarks.asking import Answer, OnceTraffic, ask
 from benchmarks.commandline import Failed, finish, names, options_parser, say
 from benchmarks.contestants import timebound
-from benchmarks.load import EchoTraffic, Exchange, answers_right, free_port, measure
-from benchmarks.openloop import DEADLINE_S, End, Phase, Record, drive
+from benchmarks.load import EchoTraffic, answers_right, free_port, measure
+from benchmarks.openloop import DEADLINE_S, Record, drive
 from benchmarks.processes import Server
 from benchmarks.seen import SEEN_ENV, count_seen, repeats
 from benchmarks.services import Nginx, Redis
+from timebound.lab.load.attempts import End, Exchange
+from timebound.lab.load.schedule import Phase
 
 PARTS = ("sharing", "contest", "death", "faults", "cost")
 COPIES = 3
