@@ -27,8 +27,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.commandline import Failed, add_choice, finish, options_parser, say
 from benchmarks.contestants import ROOT
 from benchmarks.load import HOST, free_port
-from benchmarks.processes import ForeignLoad, Server
+from benchmarks.processes import Server
 from benchmarks.wrk import Seen, run_wrk
+from timebound.lab.load.processes import ForeignLoad
 
 PARTS = ("wrk", "stall", "rate")
 CORES = sorted(os.sched_getaffinity(0))

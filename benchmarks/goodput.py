@@ -41,10 +41,11 @@ from benchmarks.goodput_report import (
 from benchmarks.load import EnsembleTraffic, TextTraffic, Traffic, answers_right, free_port, measure
 from benchmarks.openloop import drive
 from benchmarks.plot import draw
-from benchmarks.processes import ForeignLoad, Server
+from benchmarks.processes import Server
 from benchmarks.seen import SEEN_ENV, count_seen, repeats
 from benchmarks.texts import load_texts
 from benchmarks.workload import MODELS_ENV, Sample, load_samples
+from timebound.lab.load.processes import ForeignLoad
 from timebound.lab.load.schedule import Phase
 
 PARTS = ("ensemble", "single", "recovery", "fastapi", "text")

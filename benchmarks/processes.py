@@ -5,19 +5,16 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import IO
 
 from timebound.lab.load.launch import die_with_parent
+from timebound.lab.load.processes import process_tree, stat_of, tree_pss_mib
 
 POLL_S = 0.005
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 5.0
-
-_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class StartError(Exception):
@@ -72,7 +69,7 @@ class Server:
 
     def pss_mib(self) -> float:
         """Memory of the whole tree; pages shared between processes count once."""
-        return sum(_pss_kib(pid) for pid in self._tree()) / 1024
+        return tree_pss_mib(self._process.pid) if self._process else 0.0
 
     def process_count(self) -> int:
         """How many processes the server consists of."""
@@ -121,66 +118,6 @@ class Server:
         return os.pread(file, os.fstat(file).st_size, 0).decode(errors="replace")
 
 
-def process_tree(root: int) -> list[int]:
-    """The process and all its descendants."""
-    children: dict[int, list[int]] = defaultdict(list)
-    for pid in _all_pids():
-        stat = _stat(pid)
-        if stat:
-            children[int(stat[1])].append(pid)
-    tree, fresh = [root], [root]
-    while fresh:
-        fresh = [child for parent in fresh for child in children[parent]]
-        tree += fresh
-    return tree
-
-
-def tree_cpu_s(root: int) -> float:
-    """CPU seconds used so far by the tree, including children that have ended."""
-    stats = [_stat(pid) for pid in process_tree(root)]
-    return sum(int(ticks) for stat in stats for ticks in stat[11:15]) / _TICKS
-
-
-def machine_cpu_s() -> float:
-    """CPU seconds used so far by everything on this machine, all cores."""
-    fields = [int(field) for field in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
-    idle = fields[3] + fields[4]
-    return (sum(fields) - idle) / _TICKS
-
-
-class ForeignLoad:
-    """How many cores others keep busy: all use of the machine less that of this process tree."""
-
-    def __init__(self) -> None:
-        self._began = time.perf_counter()
-        self._others = machine_cpu_s() - tree_cpu_s(os.getpid())
-
-    def cores(self) -> float:
-        """Mean since the start."""
-        others = machine_cpu_s() - tree_cpu_s(os.getpid()) - self._others
-        return max(0.0, others / (time.perf_counter() - self._began))
-
-
-def _all_pids() -> list[int]:
-    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
-
-
-def _stat(pid: int) -> list[str]:
-    # Fields from `state` on; the name before it may contain spaces. Empty when the process has gone.
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return []
-
-
 def _started_at(pid: int) -> str | None:
-    stat = _stat(pid)
+    stat = stat_of(pid)
     return stat[19] if stat and stat[0] != "Z" else None
-
-
-def _pss_kib(pid: int) -> int:
-    try:
-        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) for line in lines if line.startswith("Pss:")), 0)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from benchmarks.load import Load
-from benchmarks.processes import ForeignLoad
+from timebound.lab.load.processes import ForeignLoad
 
 BARE = "bare"
 # The bare loop's two ways to run; a server is held against the first at concurrency 1, else the second.

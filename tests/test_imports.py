@@ -27,7 +27,7 @@ ALLOWED: Mapping[str, set[str]] = {
     "store": BASE | {"events", "config"},
     "scheduler": BASE | {"events", "store"},  # the store's contract
     "workers": BASE | {"backends", "target", "model", "body", "schema", "events", "log"},
-    "lab": BASE | {"scheduler", "schema"},
+    "lab": BASE | {"scheduler", "schema", "workers", "target", "model", "profile"},
     "admission": {"types", "errors"},
     "split": BASE | {"events", "versions"},
     "http": BASE | {"versions"} | {"admission", "events", "body", "store"},
@@ -35,7 +35,7 @@ ALLOWED: Mapping[str, set[str]] = {
     "server": BASE
     | NOUNS
     | {"backends", "target", "scheduler", "split", "store", "workers", "admission", "http", "observe", ROOT},
-    "cli": {"config", "convert", "errors", "log", "scaffold", "target", "server", ROOT, "clock", "events", "store", "lab"},
+    "cli": {"config", "convert", "errors", "log", "scaffold", "target", "server", ROOT, "clock", "events", "store", "lab", "profile"},
     # What users see: the public names, and a model written with nothing but them.
     ROOT: {"errors", "model", "image", "text", "backends"},
     "demo": {ROOT},

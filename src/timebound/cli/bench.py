@@ -82,13 +82,17 @@ def _add_load(parser: argparse.ArgumentParser, scenarios: Sequence[str]) -> None
     )
     group.add_argument("--users", type=_wholes, metavar="N", help="closed loop with a pause after each answer")
     group.add_argument("--think", type=_span, metavar="LOW-HIGH", help="that pause in seconds (default: 2-5)")
-    group.add_argument("--duration", type=_time, metavar="TIME", help="how long to send, each level (default: 10s)")
-    group.add_argument("--requests", type=_whole, metavar="N", help="stop after so many requests")
-    group.add_argument("--warm-up", type=_time, metavar="TIME", help="send for so long before it counts (default: 0)")
-    group.add_argument("--timeout", type=_time, metavar="TIME", help="give an attempt up after so long (default: 30s)")
+    group.add_argument("--duration", type=read_time, metavar="TIME", help="how long to send, each level (default: 10s)")
+    group.add_argument("--requests", type=read_whole, metavar="N", help="stop after so many requests")
+    group.add_argument(
+        "--warm-up", type=read_time, metavar="TIME", help="send for so long before it counts (default: 0)"
+    )
+    group.add_argument(
+        "--timeout", type=read_time, metavar="TIME", help="give an attempt up after so long (default: 30s)"
+    )
     group.add_argument("--resends", type=_count, metavar="N", help="send again after a timeout or a lost connection")
     group.add_argument("--seed", type=_count, metavar="N", help="of random arrivals and pauses (default: 1)")
-    group.add_argument("--connections", type=_whole, metavar="N", help="open at the most (default: 2000)")
+    group.add_argument("--connections", type=read_whole, metavar="N", help="open at the most (default: 2000)")
     group.add_argument("--realtime", action="store_true", help="run ahead of other processes, where that is allowed")
     group.add_argument(
         "--serve-args", type=shlex.split, default=[], metavar="TEXT", help="more flags for the server that is started"
@@ -109,7 +113,7 @@ def _add_payloads(parser: argparse.ArgumentParser) -> None:
 def _add_judgement(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("judgement and results")
     group.add_argument(
-        "--deadline", type=_time, metavar="TIME", help="of goodput (default: the model's, else --timeout)"
+        "--deadline", type=read_time, metavar="TIME", help="of goodput (default: the model's, else --timeout)"
     )
     group.add_argument(
         "--expect",
@@ -270,8 +274,8 @@ def _server(chosen: argparse.Namespace) -> Iterator[str]:
     from timebound.lab.load.launch import serving
 
     print(f"starting {target}", file=sys.stderr)
-    with serving(target, chosen.serve_args) as url:
-        yield url
+    with serving(target, chosen.serve_args) as server:
+        yield server.url
 
 
 def _check_writable(file: Path) -> None:
@@ -282,7 +286,8 @@ def _check_writable(file: Path) -> None:
 # ---------------------------------------------------------------------- how flags are read
 
 
-def _time(text: str) -> float:
+def read_time(text: str) -> float:
+    """A flag that is a length of time, in seconds."""
     form = seconds(0.0, 86_400.0)
     try:
         return float(form.read(text))
@@ -290,18 +295,19 @@ def _time(text: str) -> float:
         raise argparse.ArgumentTypeError(f"{text!r} must be {form.wanted}") from None
 
 
-def _whole(text: str, low: int = 1) -> int:
+def read_whole(text: str, low: int = 1) -> int:
+    """A flag that is a whole number."""
     if not text.isdecimal() or int(text) < low:
         raise argparse.ArgumentTypeError(f"{text!r} must be a whole number from {low} on")
     return int(text)
 
 
 def _count(text: str) -> int:
-    return _whole(text, 0)
+    return read_whole(text, 0)
 
 
 def _wholes(text: str) -> list[int]:
-    return [_whole(part) for part in text.split(",")]
+    return [read_whole(part) for part in text.split(",")]
 
 
 def _floats(text: str) -> list[float]:
@@ -316,7 +322,7 @@ def _floats(text: str) -> list[float]:
 
 def _span(text: str) -> tuple[float, float]:
     low, _, high = text.partition("-")
-    span = (_time(low), _time(high or low))
+    span = (read_time(low), read_time(high or low))
     if span[0] > span[1]:
         raise argparse.ArgumentTypeError(f"{text!r} must be the shortest and the longest pause, such as 2-5")
     return span

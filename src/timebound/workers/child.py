@@ -15,7 +15,7 @@ from timebound.workers.pool import Control
 log = logging.getLogger("timebound.workers")
 
 # Math libraries start a thread per core each, in every worker, unless told not to.
-_THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
 
 class Child:
@@ -38,7 +38,7 @@ class Child:
         theirs = [pair[1] for pair in self._pairs]
         numbers = [end.fileno() for end in theirs]
         environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-        for variable in _THREAD_VARIABLES:
+        for variable in THREAD_VARIABLES:
             environment.setdefault(variable, str(load.threads))
         self._process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "timebound.workers.process", *map(str, numbers), pass_fds=numbers, env=environment

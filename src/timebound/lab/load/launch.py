@@ -12,6 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -24,9 +25,17 @@ _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None)
 
 
+@dataclass(frozen=True)
+class Served:
+    """A server that is ready, and its first process."""
+
+    url: str
+    pid: int
+
+
 @contextmanager
-def serving(target: Path, arguments: Sequence[str] = ()) -> Iterator[str]:
-    """The URL of a server for `target`, once it is ready; raises `SetupError` with its words if it does not start."""
+def serving(target: Path, arguments: Sequence[str] = ()) -> Iterator[Served]:
+    """A server for `target`, once it is ready; raises `SetupError` with its words if it does not start."""
     flags = ["--port", "0", "--log-format", "json", "--log-level", "info", *arguments]
     process = subprocess.Popen(
         [sys.executable, "-m", "timebound.cli", "serve", str(target), *flags],
@@ -39,7 +48,7 @@ def serving(target: Path, arguments: Sequence[str] = ()) -> Iterator[str]:
     )
     listener = _Listener(process)
     try:
-        yield listener.url()
+        yield Served(listener.url(), process.pid)
     finally:
         _stop(process)
         listener.join()

@@ -94,6 +94,7 @@ class Tally:
         self.good = 0
         self.in_time = 0
         self._good_by_then = 0
+        self._members = 0
         self._wrong = 0
         self._late = 0
         self._resends = 0
@@ -136,6 +137,7 @@ class Tally:
             self.in_time += 1
             if last.quality in _BY_MODEL:
                 self.good += 1
+                self._members += last.members
                 stretch.good += 1
                 self._good_by_then += is_by_then
 
@@ -167,6 +169,7 @@ class Tally:
             "goodput": self.good / count,
             "goodput_rps": self._good_by_then / self.seconds,
             "in_time": self.in_time / count,
+            "mean_members": self._members / (self.good or 1),  # of what counts as goodput; 0 if the server does not say
             **{name: value * 1000 for name, value in zip(PERCENTILES, values, strict=True)},
             "max_ms": self.answers.longest * 1000,
             "mean_ms": self.answers.mean * 1000,

@@ -1,0 +1,128 @@
+"""`timebound tune`: measure a model on this machine and write down the settings that serve it best."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from timebound.cli.bench import read_time, read_whole
+from timebound.config import FILE, resolve
+from timebound.errors import SetupError
+from timebound.target import check_target
+
+if TYPE_CHECKING:
+    from timebound.lab.tune import Target, Tuning
+
+_EXAMPLES = """\
+examples:
+  timebound tune app.py                        about a minute on two cores; writes timebound.toml and the profile
+  timebound tune app.py --quick                one round, shorter measurements
+  timebound tune model.onnx --deadline 250ms
+  timebound tune models/ --model digits --output tuned.toml
+
+Ctrl-C stops it and shows what is known so far; the same command goes on from there, --fresh begins anew.
+"""
+
+
+def add_to(verbs: Any) -> None:
+    """Declare the verb and its flags."""
+    parser = verbs.add_parser(
+        "tune",
+        help="find the settings that answer most in time on this machine",
+        description="Measure how long batches take, try divisions of the cores into workers, slots and threads on real "
+        "servers under overload, and write down what answers most before the deadline.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("target", type=Path, help="what `timebound serve` takes")
+    parser.add_argument("--model", default="", metavar="NAME", help="which model, if there are several")
+    parser.add_argument("--deadline", type=read_time, metavar="TIME", help="in place of the model's own")
+    parser.add_argument("--seconds", type=read_time, default=3.0, metavar="TIME", help="of each trial (default: 3)")
+    parser.add_argument("--rounds", type=read_whole, default=2, metavar="N", help="turns of each settings (default: 2)")
+    parser.add_argument("--quick", action="store_true", help="one round of 1.5 s")
+    parser.add_argument("--output", type=Path, default=Path(FILE), metavar="FILE", help=f"(default: {FILE})")
+    parser.add_argument("--fresh", action="store_true", help="forget what an earlier run measured")
+    parser.set_defaults(run=run)
+
+
+def run(chosen: argparse.Namespace) -> int:
+    """Measure what is missing, then show, explain and write."""
+    from timebound.lab.tune import Tuning
+
+    check_target(chosen.target)
+    if not chosen.output.parent.is_dir():
+        raise SetupError(f"cannot write {chosen.output}: there is no folder {chosen.output.parent}")
+    target = _target(chosen)
+    tuning = Tuning(target, _state(chosen), lambda text: print(f"measuring {text}", file=sys.stderr, flush=True))
+    if not chosen.fresh and tuning.resume():
+        print("going on from an earlier run; --fresh begins anew", file=sys.stderr)
+    try:
+        tuning.run()
+    except KeyboardInterrupt:
+        print("stopped; the same command goes on from here", file=sys.stderr)
+        _show(tuning)
+        return 130
+    _show(tuning)
+    _write(chosen, target, tuning)
+    return 0
+
+
+def _target(chosen: argparse.Namespace) -> Target:
+    from timebound.lab.tune import Target
+
+    return Target(
+        path=chosen.target.resolve(),
+        model=chosen.model,
+        deadline_s=chosen.deadline,
+        seconds=1.5 if chosen.quick else chosen.seconds,
+        rounds=1 if chosen.quick else chosen.rounds,
+        cores=len(os.sched_getaffinity(0)),
+    )
+
+
+def _profiles() -> Path | None:
+    """The folder in which a server started here keeps what it learned; None if it keeps nothing."""
+    folder = resolve({}, os.environ, Path.cwd()).profiles
+    return None if folder == "none" else Path(folder).expanduser()
+
+
+def _state(chosen: argparse.Namespace) -> Path:
+    digest = hashlib.sha256(f"{chosen.target.resolve()} {chosen.model}".encode()).hexdigest()[:12]
+    folder = _profiles() or Path("~/.cache/timebound").expanduser()
+    return folder / f"tune-{chosen.target.stem}-{digest}.json"
+
+
+def _show(tuning: Tuning) -> None:
+    from timebound.lab import tuned
+    from timebound.lab.tune import average
+
+    for threads, points in tuning.record.curves.items():
+        print(f"batches with {threads} thread{'s' if threads != '1' else ''}:")
+        print(tuned.curve_table(points), end="\n\n")
+    if tuning.record.trials:
+        print(tuned.trial_table(average(tuning.record.trials)))
+
+
+def _write(chosen: argparse.Namespace, target: Target, tuning: Tuning) -> None:
+    from timebound.lab import tuned
+    from timebound.lab.tune import average, choose
+    from timebound.profile import ProfileFile
+
+    record = tuning.record
+    assert record.facts is not None
+    trials = average(record.trials)
+    best = choose(trials)
+    points = record.curves[str(best.settings.threads)]
+    print("\n" + tuned.explain(record.facts, points, trials, best, target.deadline_s or record.facts.deadline_s))
+    if warning := tuned.warning(trials):
+        print(f"warning: {warning}", file=sys.stderr)
+    tuned.write_settings(chosen.output, best.settings)
+    print(f"\nwrote {chosen.output}: {best.settings}")
+    folder = _profiles()
+    if folder is not None and best.profile:
+        ProfileFile(folder, target.path).write(dict(best.profile))
+        print(f"wrote the profile that the scheduler starts from, in {folder}")

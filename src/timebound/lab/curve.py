@@ -1,0 +1,135 @@
+"""How long batches take: run as a program in a process of its own, it writes one line of JSON per batch size."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from statistics import median
+
+import msgspec
+
+from timebound.clock import Clock, MonotonicClock
+from timebound.errors import SetupError
+from timebound.lab.load.processes import pss_mib
+from timebound.model import Model, example_body, name_of, request_schema
+from timebound.schema import sample
+from timebound.target import load_models, sentence
+from timebound.types import Body, ModelInfo, Timing
+from timebound.workers.runner import Runner
+from timebound.workers.warmup import warm_up
+
+LEAST_RUNS = 3
+MOST_RUNS = 200
+
+
+class Point(msgspec.Struct, frozen=True):
+    """One batch size: median seconds of the whole batch and of its stages, and the process's memory after it."""
+
+    batch: int
+    seconds: float
+    timing: Timing
+    memory_mib: float
+
+    @property
+    def per_item_s(self) -> float:
+        """Seconds that each item of the batch costs."""
+        return self.seconds / self.batch
+
+
+class Facts(msgspec.Struct, frozen=True):
+    """What must be known of a model to choose settings for it."""
+
+    model: str
+    deadline_s: float
+    max_batch: int
+    members: int
+    is_parallel: bool
+    path: str
+    key: str | None
+    is_json: bool
+    body: bytes
+
+
+def measure(runner: Runner, body: bytes, batch: int, budget_s: float, clock: Clock) -> Point:
+    """Run a batch of equal bodies over and over for about `budget_s`."""
+    timings: list[Timing] = []
+    totals: list[float] = []
+    began = clock.now()
+    while len(totals) < LEAST_RUNS or (clock.now() - began < budget_s and len(totals) < MOST_RUNS):
+        start = clock.now()
+        report = runner.run([body] * batch)
+        totals.append(clock.now() - start)
+        if report is None or any(outcome.code for outcome in report.outcomes):
+            raise SetupError(f"{runner.name} cannot answer its own example in a batch of {batch}; mend one of the two")
+        timings.append(report.timing)
+    stages = Timing(
+        prepare_s=median(timing.prepare_s for timing in timings),
+        infer_s=median(timing.infer_s for timing in timings),
+        finish_s=median(timing.finish_s for timing in timings),
+    )
+    return Point(batch, median(totals), stages, pss_mib(os.getpid()))
+
+
+def sizes(max_batch: int) -> list[int]:
+    """1, 2, 4 ... up to the largest batch."""
+    return [*(1 << power for power in range(max_batch.bit_length()) if 1 << power < max_batch), max_batch]
+
+
+def body_of(model: Model) -> bytes:
+    """A body that the model can answer: its example, or one made up from its schema."""
+    if model.example is not None:
+        return example_body(model.example)
+    schema = request_schema(type(model).Request)
+    return example_body(sample(schema) if schema is not None else b"")
+
+
+def main(target: str, name: str, threads: str, budget_s: str) -> int:
+    """Write the facts of the model, then a point for each batch size until one takes longer than the deadline."""
+    clock = MonotonicClock()
+    try:
+        models = [model for model in load_models(Path(target), threads=int(threads)) if name in ("", _name(model))]
+        if len(models) != 1:
+            raise SetupError(
+                f"choose one model with --model: {', '.join(map(_name, models)) or f'none is called {name}'}"
+            )
+        runner = Runner(models[0], clock)
+        info = warm_up(runner, clock)
+        body = body_of(models[0])
+        _say(facts_of(info, body))
+        for batch in sizes(info.max_batch):
+            point = measure(runner, body, batch, float(budget_s), clock)
+            _say(point)
+            if point.seconds > info.deadline_s:
+                break
+    except SetupError as error:
+        print(sentence(error), file=sys.stderr)  # noqa: T201 - this is a program; its parent reads it
+        return 2
+    return 0
+
+
+def facts_of(info: ModelInfo, body: bytes) -> Facts:
+    return Facts(
+        model=info.name,
+        deadline_s=info.deadline_s,
+        max_batch=info.max_batch,
+        members=info.members,
+        is_parallel=info.is_parallel,
+        path=info.paths[0],
+        key=info.key,
+        is_json=info.body is Body.JSON,
+        body=body,
+    )
+
+
+def _say(what: msgspec.Struct) -> None:
+    sys.stdout.write(msgspec.json.encode(what).decode() + "\n")
+    sys.stdout.flush()
+
+
+def _name(model: Model) -> str:
+    return name_of(type(model))
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,285 @@
+"""Finds the settings with which a model answers most in time on this machine: tries them on real servers.
+
+Curves first (how long batches take, `lab/curve.py`), then a server for each sensible division of the cores into
+workers, slots and threads, in turns. Each is asked alone (latency) and offered more than it can do; what counts is the
+work it answers in time: requests/s, an ensemble's partial answers by the share of their members. Every step is saved
+when it is done, so a run that is cut short goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
+from pathlib import Path
+from statistics import mean
+
+import msgspec
+
+from timebound.errors import SetupError
+from timebound.lab import bench
+from timebound.lab.bench import Plan
+from timebound.lab.curve import Facts, Point
+from timebound.lab.load.client import resolve
+from timebound.lab.load.discovery import example_payload
+from timebound.lab.load.launch import Served, serving
+from timebound.lab.load.processes import ForeignLoad, tree_pss_mib
+from timebound.lab.load.requests import Form, Payload, Requests
+from timebound.profile import ProfileFile
+from timebound.workers.child import THREAD_VARIABLES
+
+OVERLOAD = 1.3
+# Offered again at more, if a server answers this share of an overload: then it was none.
+TOO_LITTLE = 0.98
+# Differences below this are taken for noise.
+NOISE = 0.03
+CLIENTS = 32
+# More than this of other programs, in cores, and the trials cannot be trusted.
+QUIET_CORES = 0.3
+VERSION = 1
+
+
+class Settings(msgspec.Struct, frozen=True, order=True):
+    """A division of the cores."""
+
+    workers: int
+    slots: int
+    threads: int
+
+    @property
+    def flags(self) -> list[str]:
+        """As `timebound serve` takes them."""
+        values = {"--workers": self.workers, "--slots": self.slots, "--threads": self.threads}
+        return [word for flag, value in values.items() for word in (flag, str(value))]
+
+    def __str__(self) -> str:
+        def counted(count: int, noun: str) -> str:
+            return f"{count} {noun}{'s' if count > 1 else ''}"
+
+        return f"{counted(self.workers, 'worker')} x {counted(self.slots, 'slot')} x {counted(self.threads, 'thread')}"
+
+
+class Trial(msgspec.Struct, frozen=True):
+    """What a server with these settings did in one turn."""
+
+    settings: Settings
+    offered_rps: float
+    useful_rps: float
+    goodput: float
+    alone_p50_ms: float
+    memory_mib: float
+    # How many cores other programs kept busy meanwhile.
+    foreign_cores: float = 0.0
+    profile: dict[str, object] = {}
+
+
+class Record(msgspec.Struct):
+    """All that was measured so far; `about` says of what, so that it is not mixed up with something else."""
+
+    about: str
+    facts: Facts | None = None
+    curves: dict[str, list[Point]] = {}
+    capacity_rps: float = 0.0
+    trials: list[Trial] = []
+
+
+class Target(msgspec.Struct, frozen=True):
+    """What is tuned, and how long each measurement takes."""
+
+    path: Path
+    model: str = ""
+    deadline_s: float | None = None
+    seconds: float = 3.0
+    rounds: int = 2
+    cores: int = 1
+
+
+def candidates(cores: int, is_parallel: bool) -> list[Settings]:
+    """The divisions worth trying; what `timebound serve` would choose comes first."""
+    halves = [1 << power for power in range(cores.bit_length()) if 1 << power <= cores]
+    if cores not in halves:
+        halves.append(cores)
+    if is_parallel:
+        tried = [Settings(1, cores // threads, threads) for threads in halves]
+        tried += [Settings(workers, cores // workers, 1) for workers in halves[1:]]
+    else:
+        tried = [Settings(cores // threads, 1, threads) for threads in halves]
+    return list(dict.fromkeys(tried))
+
+
+class Tuning:
+    """Measures step by step; `tell` hears what comes next."""
+
+    def __init__(self, target: Target, state: Path, tell: Callable[[str], None]) -> None:
+        self._target = target
+        self._state = state
+        self._tell = tell
+        self.record = Record(_about(target))
+
+    def resume(self) -> bool:
+        """Take up what an earlier run saved for the same target, unchanged since; says whether there was any."""
+        with suppress(OSError, msgspec.DecodeError):
+            saved = msgspec.json.decode(self._state.read_bytes(), type=Record)
+            if saved.about == self.record.about:
+                self.record = saved
+                return bool(saved.curves)
+        return False
+
+    def run(self) -> None:
+        """Everything that is not yet in the record; raises KeyboardInterrupt in the middle if so told."""
+        for _ in self.steps():
+            self.save()
+
+    def steps(self) -> Iterator[None]:
+        """One measurement after the other; each is in the record when it is done."""
+        yield from self._curve_steps(1)
+        facts = self.record.facts
+        assert facts is not None
+        tried = candidates(self._target.cores, facts.is_parallel)
+        for threads in sorted({settings.threads for settings in tried}):
+            yield from self._curve_steps(threads)
+        if not self.record.capacity_rps:
+            self._tell("how much it can do with the settings it would choose itself")
+            self.record.capacity_rps = self._capacity(tried[0])
+            yield
+        for number in range(self._target.rounds):
+            for settings in tried:
+                done = sum(trial.settings == settings for trial in self.record.trials)
+                if done <= number:
+                    self._tell(f"round {number + 1} of {self._target.rounds}: {settings}")
+                    self.record.trials.append(self._try(settings))
+                    yield
+
+    def _curve_steps(self, threads: int) -> Iterator[None]:
+        if str(threads) not in self.record.curves:
+            self._tell(f"batches with {threads} thread{'s' if threads > 1 else ''}")
+            self.record.facts, self.record.curves[str(threads)] = self._curve(threads)
+            yield
+
+    def _curve(self, threads: int) -> tuple[Facts, list[Point]]:
+        target = self._target
+        arguments = [str(target.path), target.model, str(threads), str(target.seconds / 10)]
+        environment = {**os.environ, **dict.fromkeys(THREAD_VARIABLES, str(threads))}
+        done = subprocess.run(
+            [sys.executable, "-m", "timebound.lab.curve", *arguments],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode == -2:
+            raise KeyboardInterrupt
+        if done.returncode:
+            raise SetupError(done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "the model broke down")
+        facts, *points = done.stdout.splitlines()
+        return msgspec.json.decode(facts, type=Facts), [msgspec.json.decode(point, type=Point) for point in points]
+
+    # ------------------------------------------------------------------ on real servers
+
+    def _capacity(self, settings: Settings) -> float:
+        with tempfile.TemporaryDirectory(prefix="tune-") as folder, self._serving(settings, folder) as server:
+            plan = Plan(clients=CLIENTS, seconds=self._target.seconds, warm_up_s=1.0)
+            return max(1.0, self._useful(self._load(server.url, plan)))
+
+    def _try(self, settings: Settings) -> Trial:
+        with tempfile.TemporaryDirectory(prefix="tune-") as folder:
+            with self._serving(settings, folder) as server:
+                foreign = ForeignLoad()
+                alone = self._load(server.url, Plan(seconds=self._target.seconds / 3))
+                rate = OVERLOAD * self.record.capacity_rps
+                figures = self._overload(server.url, rate)
+                while figures["goodput"] > TOO_LITTLE and self._useful(figures) > TOO_LITTLE * rate:
+                    rate *= 1.5
+                    figures = self._overload(server.url, rate)
+                memory, disturbed = tree_pss_mib(server.pid), foreign.cores()
+            learned = ProfileFile(Path(folder), self._target.path.resolve()).read()
+        useful = self._useful(figures)
+        return Trial(settings, rate, useful, figures["goodput"], alone["p50_ms"], memory, disturbed, learned)
+
+    def _overload(self, url: str, rate: float) -> dict[str, float]:
+        # The first second is for the scheduler to learn what batches cost.
+        return self._load(url, Plan(rate=rate, seconds=self._target.seconds, warm_up_s=1.0))
+
+    def _useful(self, figures: dict[str, float]) -> float:
+        """Requests/s answered in time; partial answers count by the share of their members."""
+        facts = self.record.facts
+        assert facts is not None
+        share = figures["mean_members"] / facts.members if figures["mean_members"] else 1.0
+        return figures["goodput_rps"] * share
+
+    def _serving(self, settings: Settings, folder: str) -> AbstractContextManager[Served]:
+        deadline = self._target.deadline_s
+        more = ["--deadline", str(deadline)] if deadline else []
+        return serving(self._target.path, [*settings.flags, "--profiles", folder, *more])
+
+    def _load(self, url: str, plan: Plan) -> dict[str, float]:
+        facts = self.record.facts
+        assert facts is not None
+        address = resolve(url)
+        deadline_s = self._target.deadline_s or facts.deadline_s
+        # Longer than any deadline: what is late is to be seen as late, and not as lost.
+        whole = replace(plan, deadline_s=deadline_s, timeout_s=deadline_s + 5.0)
+        requests = Requests(Form(address.host_header, facts.path), [_payload(facts)])
+        (level,) = bench.run([whole], address, requests)
+        if level.is_interrupted:
+            raise KeyboardInterrupt
+        return level.figures
+
+    def save(self) -> None:
+        """Keep the record, in one step."""
+        self._state.parent.mkdir(parents=True, exist_ok=True)
+        fresh = self._state.with_suffix(f".{os.getpid()}.new")
+        fresh.write_bytes(msgspec.json.encode(self.record))
+        fresh.replace(self._state)
+
+
+def _payload(facts: Facts) -> Payload:
+    if not facts.is_json:
+        return Payload(facts.body, "application/octet-stream")
+    return example_payload(msgspec.json.decode(facts.body), facts.key)
+
+
+def _about(target: Target) -> str:
+    """Names the target as it is now, the machine and the measurement; anything else is measured anew."""
+    files = (
+        sorted(target.path.rglob("*")) if target.path.is_dir() else [target.path, *target.path.parent.glob("*.onnx")]
+    )
+    digest = hashlib.sha256()
+    for file in files:
+        if file.is_file():
+            state = file.stat()
+            digest.update(f"{file} {state.st_size} {state.st_mtime_ns}\n".encode())
+    digest.update(repr((VERSION, target)).encode())
+    return digest.hexdigest()
+
+
+def average(trials: Sequence[Trial]) -> list[Trial]:
+    """One trial per settings, in their order: means of all turns, and the profile learned last."""
+    by_settings: dict[Settings, list[Trial]] = {}
+    for trial in trials:
+        by_settings.setdefault(trial.settings, []).append(trial)
+    return [
+        Trial(
+            settings,
+            mean(trial.offered_rps for trial in turns),
+            mean(trial.useful_rps for trial in turns),
+            mean(trial.goodput for trial in turns),
+            mean(trial.alone_p50_ms for trial in turns),
+            mean(trial.memory_mib for trial in turns),
+            max(trial.foreign_cores for trial in turns),
+            turns[-1].profile,
+        )
+        for settings, turns in by_settings.items()
+    ]
+
+
+def choose(trials: Sequence[Trial]) -> Trial:
+    """Most useful work in time; among equals the first, which the server itself would choose, else the smallest."""
+    best = max(trial.useful_rps for trial in trials)
+    equals = [trial for trial in trials if trial.useful_rps >= best * (1 - NOISE)]
+    return equals[0] if equals[0] is trials[0] else min(equals, key=lambda trial: trial.memory_mib)
