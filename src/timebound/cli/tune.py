@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from timebound.cli.bench import read_time, read_whole
-from timebound.config import FILE, resolve
+from timebound.config import FILE, Config, resolve
 from timebound.errors import SetupError
 from timebound.target import check_target
 
@@ -77,16 +77,21 @@ def _target(chosen: argparse.Namespace) -> Target:
     return Target(
         path=chosen.target.resolve(),
         model=chosen.model,
-        deadline_s=chosen.deadline,
+        deadline_s=chosen.deadline or _config().deadline,
         seconds=1.5 if chosen.quick else chosen.seconds,
         rounds=1 if chosen.quick else chosen.rounds,
         cores=len(os.sched_getaffinity(0)),
     )
 
 
+def _config() -> Config:
+    """What a server started here would find in environment and files."""
+    return resolve({}, os.environ, Path.cwd())
+
+
 def _profiles() -> Path | None:
     """The folder in which a server started here keeps what it learned; None if it keeps nothing."""
-    folder = resolve({}, os.environ, Path.cwd()).profiles
+    folder = _config().profiles
     return None if folder == "none" else Path(folder).expanduser()
 
 

@@ -25,7 +25,7 @@ _OF_ANSWERS = ("p50_ms", "p90_ms", "p99_ms", "p99_9_ms", "max_ms", "mean_ms")
 NAMES = (
     "goodput", "in_time", "goodput_rps", "answered_rps", "offered_rps", "p50", "p90", "p99", "p99.9", "max", "mean",
     "requests", "failed", "refused", "timed_out", "lost", "wrong", "late", "resends", "full_share", "partial_share",
-    "fallback_share", "client_cpu", "client_send_lag_p99", "client_loop_lag_p99",
+    "fallback_share", "mean_members", "client_cpu", "client_send_lag_p99", "client_loop_lag_p99",
 )  # fmt: skip
 
 

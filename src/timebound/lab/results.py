@@ -90,7 +90,8 @@ def _composition(level: Level) -> list[str]:
         f"by the model {goal}, {figures['in_time'] - figures['goodput']:.2%} by a fallback"
     ]
     qualities = [f"{name} {figures[f'{name}_share']:.1%}" for name in ("full", "partial", "fallback")]
-    lines.append(f"  answers: {', '.join(qualities)}{_counted('; source', details['sources'])}")
+    members = f"; {figures['mean_members']:.2f} members on average" if figures["mean_members"] else ""
+    lines.append(f"  answers: {', '.join(qualities)}{members}{_counted('; source', details['sources'])}")
     failures = [f"{word} {figures[name]:,.0f}" for name, word in _ENDS.items() if figures[name]]
     if failures:
         why = {**{f"status {status}": n for status, n in details["statuses"].items()}, **details["losses"]}

@@ -36,6 +36,7 @@ from timebound.workers.child import THREAD_VARIABLES
 OVERLOAD = 1.3
 # Offered again at more, if a server answers this share of an overload: then it was none.
 TOO_LITTLE = 0.98
+MOST_RAISES = 4
 # Differences below this are taken for noise.
 NOISE = 0.03
 CLIENTS = 32
@@ -193,7 +194,9 @@ class Tuning:
                 alone = self._load(server.url, Plan(seconds=self._target.seconds / 3))
                 rate = OVERLOAD * self.record.capacity_rps
                 figures = self._overload(server.url, rate)
-                while figures["goodput"] > TOO_LITTLE and self._useful(figures) > TOO_LITTLE * rate:
+                for _ in range(MOST_RAISES):
+                    if figures["goodput"] < TOO_LITTLE or self._useful(figures) < TOO_LITTLE * rate:
+                        break
                     rate *= 1.5
                     figures = self._overload(server.url, rate)
                 memory, disturbed = tree_pss_mib(server.pid), foreign.cores()

@@ -269,6 +269,9 @@ class _Wire(asyncio.Protocol):
         if self._whole is not None:
             self._finish(self._whole)
 
+    def eof_received(self) -> None:
+        self.is_open = False  # nothing more is sent here; the transport closes itself
+
     def connection_lost(self, error: Exception | None) -> None:
         self.is_open = False
         call = self._drop_call()
