@@ -45,6 +45,7 @@ def _since(began: float, question: Question) -> None:
     question.intended -= began
     for attempt in question.attempts:
         attempt.intended -= began
+        attempt.begun -= began
         attempt.sent -= began if attempt.sent else 0.0
 
 

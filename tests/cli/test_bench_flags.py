@@ -109,6 +109,7 @@ def test_a_flag_that_cannot_be_read_is_a_mistake_of_use(
         (("http://h", "--json", "no/such/folder/x.json"), "there is no folder"),
         (("http://h", "--body", "{}", "--jsonl", "x"), "--body and --jsonl are two kinds"),
         (("http://h", "--expect", "field:a"), "give that too"),
+        (("http://h", "--expect-field", "a"), "give them with --expect"),
         (("http://127.0.0.1:1",), "connection refused; is the server running"),
     ],
 )

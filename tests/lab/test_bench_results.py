@@ -17,7 +17,7 @@ from timebound.lab.page import page
 
 CLIENT = {
     "client_cpu": 0.1, "client_loop_lag_p99_ms": 0.2, "client_loop_lag_max_ms": 1.0, "client_send_lag_p99_ms": 0.1,
-    "client_send_lag_max_ms": 1.0, "unfinished": 0, "connections": 4, "stale_connections": 0,
+    "client_send_lag_max_ms": 1.0, "unfinished": 0, "connections": 4, "stale_connections": 0, "held_back": 0,
 }  # fmt: skip
 
 
@@ -25,7 +25,7 @@ def level(rate: float, latency: float = 0.1, end: End = End.ANSWERED, warnings: 
     tally = Tally(1.0, 0.0, 10.0)
     for number in range(100):
         at = number / 10
-        tally.add(Question(at, attempts=[Attempt(at, at, latency, end, 200, "full", "computed", why="gone")]))
+        tally.add(Question(at, attempts=[Attempt(at, at, at, latency, end, 200, "full", "computed", why="gone")]))
     return Level(Plan(rate=rate, deadline_s=1.0), {**tally.figures(), **CLIENT}, tally.details(), list(warnings))
 
 

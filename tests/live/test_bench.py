@@ -179,6 +179,16 @@ def test_a_silent_server_is_given_up_and_asked_again_with_the_same_key(tmp_path:
     assert 599 < ran.figures["p50_ms"] < 900
 
 
+def test_requests_that_wait_for_a_connection_count_from_their_own_time(tmp_path: Path) -> None:
+    flags = ("--rate", "50", "--arrivals", "constant", "--duration", "1s", "--connections", "2")
+    with Rogue(after(0.1, ok())) as rogue:
+        ran = bench(tmp_path, rogue.url, *flags, *BODY)
+    # Two connections take 20 of 50 requests a second, so the last ones wait for one and a half.
+    assert ran.figures["connections"] == 2
+    assert ran.figures["max_ms"] > 1000
+    assert "waited in the client because all its connections were busy" in ran.err
+
+
 def test_who_never_answers_times_out_every_request(tmp_path: Path) -> None:
     with Rogue(lambda guest, number: True) as rogue:
         ran = bench(tmp_path, rogue.url, "--clients", "5", "--requests", "10", "--timeout", "200ms", *BODY)

@@ -215,6 +215,8 @@ def _given_payloads(chosen: argparse.Namespace) -> list[Payload] | None:
     if len(ways) > 1:
         raise SetupError(f"--{ways[0]} and --{ways[1]} are two kinds of payload; choose one")
     field = chosen.expect.removeprefix("field:") if (chosen.expect or "").startswith("field:") else None
+    if chosen.expect_field and not chosen.expect:
+        raise SetupError("--expect-field says what to compare with the right answers; give them with --expect")
     if field is not None and not chosen.jsonl:
         raise SetupError("--expect field:NAME takes the answers from the lines of --jsonl; give that too")
     if chosen.body is not None:

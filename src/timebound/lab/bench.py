@@ -130,6 +130,7 @@ async def _level(plan: Plan, address: Address, requests: Requests, tell: Tell | 
         "unfinished": left,
         "connections": client.connections,
         "stale_connections": client.stale,
+        "held_back": client.held_back,
     }
     alarm.close()
     await client.close()

@@ -22,7 +22,7 @@ def test_a_latency_counts_from_the_moment_the_request_should_have_been_sent() ->
     world.advance(0.25)
     world.answer(0)
     assert last(world).latency == pytest.approx(0.75)
-    assert last(world).last.sent == pytest.approx(2.0)
+    assert last(world).last.begun == last(world).last.sent == pytest.approx(2.0)
 
 
 def test_an_attempt_without_an_answer_is_abandoned_and_sent_again_with_the_same_bytes() -> None:

@@ -19,7 +19,9 @@ def question(
     status: int = 200,
     why: str = "",
 ) -> Question:
-    attempt = Attempt(intended, intended, latency, end, status, quality, "computed", is_right=is_right, why=why)
+    attempt = Attempt(
+        intended, intended, intended, latency, end, status, quality, "computed", is_right=is_right, why=why
+    )
     return Question(intended, attempts=[attempt])
 
 
@@ -95,7 +97,7 @@ def test_an_empty_tally_has_figures_too() -> None:
     assert tally_of().details()["percentiles"] == []
 
 
-FINE = {"client_cpu": 0.2, "client_send_lag_p99_ms": 0.3, "p99_ms": 20.0, "failed": 0, "requests": 100}
+FINE = {"client_cpu": 0.2, "client_send_lag_p99_ms": 0.3, "p99_ms": 20.0, "failed": 0, "requests": 100, "held_back": 0}
 
 
 @pytest.mark.parametrize(
@@ -105,6 +107,7 @@ FINE = {"client_cpu": 0.2, "client_send_lag_p99_ms": 0.3, "p99_ms": 20.0, "faile
         ({"client_cpu": 0.97}, False, ["the client is the bottleneck"]),
         ({"client_send_lag_p99_ms": 30.0}, True, ["the client sent late"]),
         ({"client_send_lag_p99_ms": 30.0}, False, []),
+        ({"held_back": 7}, True, ["7 requests waited in the client"]),
         ({"failed": 5}, True, ["5.0% of the requests got no answer"]),
     ],
 )

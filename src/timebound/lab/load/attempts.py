@@ -38,9 +38,10 @@ class Exchange:
 
 @dataclass(slots=True)
 class Attempt:
-    """One sending of a request."""
+    """One sending of a request: when it should leave, when the client came to it, when its bytes left."""
 
     intended: float
+    begun: float = 0.0
     sent: float = 0.0
     latency: float = 0.0
     end: End = End.LOST
@@ -138,7 +139,7 @@ class Asker:
         return left
 
     def _attempt(self, question: Question, exchange: Exchange, intended: float, done: Done) -> None:
-        attempt = Attempt(intended)
+        attempt = Attempt(intended, self._clock.now())
         question.attempts.append(attempt)
         flight = _Flight(self, question, exchange, attempt, done)
         self._under_way[flight] = None

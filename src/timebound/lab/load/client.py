@@ -125,9 +125,10 @@ class Client:
         self._wires: set[_Wire] = set()
         self._connecting: set[asyncio.Task[None]] = set()
         self._waiting: deque[Call] = deque()
-        # Connections opened so far, and calls sent again because theirs had gone stale.
+        # So far: connections opened, calls sent again because theirs had gone stale, calls that found all busy.
         self.connections = 0
         self.stale = 0
+        self.held_back = 0
 
     def send(self, call: Call) -> None:
         """Send now on an idle connection, or on a fresh one once it is open."""
@@ -137,6 +138,7 @@ class Client:
                 wire.carry(call, self._clock.now())
                 return
         self._waiting.append(call)
+        self.held_back += len(self._wires) >= self._most
         self._connect_if_wanted()
 
     def abandon(self, call: Call) -> None:

@@ -40,7 +40,7 @@ class Health:
         self._next(now)
 
     def figures(self, sending: Histogram) -> dict[str, float]:
-        """`sending` is how long after its time each request was sent."""
+        """`sending` is how long after its time the client came to each request."""
         took = max(1e-9, self._clock.now() - self._began)
         flat = {
             "client_cpu": (time.process_time() - self._cpu) / took,
@@ -65,6 +65,11 @@ def warnings(figures: dict[str, float], is_open_loop: bool) -> list[str]:
         found.append(
             f"the client sent late: 1 in 100 requests left {lag:.1f} ms after its time or later, and latencies count "
             "from that time; lower the rate, or free a core for the client (--realtime helps where it is allowed)"
+        )
+    if figures["held_back"]:
+        found.append(
+            f"{figures['held_back']:,.0f} requests waited in the client because all its connections were busy; "
+            "--connections allows more, if the server takes them"
         )
     if figures["failed"] > 0.01 * figures["requests"]:
         failed = figures["failed"] / figures["requests"]

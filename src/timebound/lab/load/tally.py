@@ -114,8 +114,8 @@ class Tally:
         self.requests += 1
         self._resends += len(question.attempts) - 1
         self._ends[last.end] += 1
-        if last.sent:
-            self.lags.add(last.sent - last.intended)
+        # Up to here it is the client's fault; a connection that takes its time to open is the server's.
+        self.lags.add(last.begun - last.intended)
         stretch = self.timeline.at(question.intended - self._since)
         stretch.requests += 1
         if last.end is not End.ANSWERED:
