@@ -283,6 +283,19 @@ def test_an_app_is_started_asked_its_own_example_and_stopped(tmp_path: Path) -> 
     assert _servers() == before
 
 
+def test_a_model_that_keeps_answers_by_content_computes_every_request(tmp_path: Path) -> None:
+    app = tmp_path / "app.py"
+    app.write_text(
+        "import timebound as tb\nclass Keeps(tb.Model):\n    cache = 'content'\n    example = {'n': 1}\n"
+        "    class Request(tb.Struct):\n        n: int\n"
+        "    def infer(self, batch): return [each.n for each in batch]\n"
+    )
+    ran = bench(tmp_path, app, "--requests", "20")
+    assert ran.levels[0]["sources"] == {"computed": 20}, ran.err
+    given = bench(tmp_path, app, "--requests", "20", "--body", '{"n": 1}')
+    assert given.levels[0]["sources"]["stored"] > 10
+
+
 def test_an_app_that_does_not_start_is_told_in_its_own_words(tmp_path: Path) -> None:
     app = tmp_path / "app.py"
     app.write_text("import timebound as tb\nclass M(tb.Model):\n    def load(self): raise RuntimeError('no weights')\n")

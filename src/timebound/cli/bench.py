@@ -237,14 +237,14 @@ def prepare(
     from timebound.lab.load.client import resolve
     from timebound.lab.load.discovery import discover
     from timebound.lab.load.payloads import expecting
-    from timebound.lab.load.requests import Form, Payload, Requests, read_header
+    from timebound.lab.load.requests import FRESH_KEY, Form, Payload, Requests, read_header
 
     address = resolve(url, verify=not chosen.insecure)
     parts = urlsplit(url)
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     needs_payload = given is None and chosen.method != "GET"
     found = asyncio.run(discover(address, parts.path or "/", chosen.model, needs_payload=needs_payload))
-    sent = given or ([found.payload] if found and found.payload else None)
+    sent = given or (found.payloads if found else None) or None
     if sent is None and chosen.method == "GET":
         sent = [Payload(b"")]
     if sent is None:
@@ -253,13 +253,16 @@ def prepare(
         path = found.path
     if chosen.expect and not chosen.expect.startswith("field:"):
         sent = expecting(sent, Path(chosen.expect), chosen.expect_field, chosen.tolerance)
-    form = Form(address.host_header, path, chosen.method, [read_header(text) for text in chosen.header])
+    headers = [read_header(text) for text in chosen.header]
+    if given is None and found and found.knows_by_content and FRESH_KEY[0] not in dict(headers):
+        headers.append(FRESH_KEY)
+    form = Form(address.host_header, path, chosen.method, headers)
     return address, path, Requests(form, sent), found.deadline_s if found else None
 
 
 def _nothing_to_send(url: str, found: Found | None) -> str:
     if found is not None:
-        return f"the model at {found.path} takes raw bytes; give some with --folder or --body @FILE"
+        return f"the model at {found.path} takes raw bytes and shows none; give some with --folder or --body @FILE"
     return f"{url} does not say what it can be asked; give --body, --jsonl or --folder, or --method GET"
 
 

@@ -77,27 +77,27 @@ def _target(chosen: argparse.Namespace) -> Target:
     return Target(
         path=chosen.target.resolve(),
         model=chosen.model,
-        deadline_s=chosen.deadline or _config().deadline,
+        deadline_s=chosen.deadline or _config(chosen.target).deadline,
         seconds=1.5 if chosen.quick else chosen.seconds,
         rounds=1 if chosen.quick else chosen.rounds,
         cores=len(os.sched_getaffinity(0)),
     )
 
 
-def _config() -> Config:
-    """What a server started here would find in environment and files."""
-    return resolve({}, os.environ, Path.cwd())
+def _config(target: Path) -> Config:
+    """What a server of this target, started here, would find in environment and files."""
+    return resolve({}, os.environ, Path.cwd(), target if target.is_dir() else None)
 
 
-def _profiles() -> Path | None:
+def _profiles(target: Path) -> Path | None:
     """The folder in which a server started here keeps what it learned; None if it keeps nothing."""
-    folder = _config().profiles
+    folder = _config(target).profiles
     return None if folder == "none" else Path(folder).expanduser()
 
 
 def _state(chosen: argparse.Namespace) -> Path:
     digest = hashlib.sha256(f"{chosen.target.resolve()} {chosen.model}".encode()).hexdigest()[:12]
-    folder = _profiles() or Path("~/.cache/timebound").expanduser()
+    folder = _profiles(chosen.target) or Path("~/.cache/timebound").expanduser()
     return folder / f"tune-{chosen.target.stem}-{digest}.json"
 
 
@@ -127,7 +127,7 @@ def _write(chosen: argparse.Namespace, target: Target, tuning: Tuning) -> None:
         print(f"warning: {warning}", file=sys.stderr)
     tuned.write_settings(chosen.output, best.settings)
     print(f"\nwrote {chosen.output}: {best.settings}")
-    folder = _profiles()
+    folder = _profiles(target.path)
     if folder is not None and best.profile:
         ProfileFile(folder, target.path).write(dict(best.profile))
         print(f"wrote the profile that the scheduler starts from, in {folder}")

@@ -29,7 +29,7 @@ from timebound.lab.load.client import resolve
 from timebound.lab.load.discovery import example_payload
 from timebound.lab.load.launch import Served, serving
 from timebound.lab.load.processes import ForeignLoad, tree_pss_mib
-from timebound.lab.load.requests import Form, Payload, Requests
+from timebound.lab.load.requests import FRESH_KEY, Form, Payload, Requests
 from timebound.profile import ProfileFile
 from timebound.workers.child import THREAD_VARIABLES
 
@@ -227,7 +227,9 @@ class Tuning:
         deadline_s = self._target.deadline_s or facts.deadline_s
         # Longer than any deadline: what is late is to be seen as late, and not as lost.
         whole = replace(plan, deadline_s=deadline_s, timeout_s=deadline_s + 5.0)
-        requests = Requests(Form(address.host_header, facts.path), [_payload(facts)])
+        # A key of its own for each, or a model that keeps answers would compute the first one only.
+        keys = [] if facts.key else [FRESH_KEY]
+        requests = Requests(Form(address.host_header, facts.path, headers=keys), [_payload(facts)])
         (level,) = bench.run([whole], address, requests)
         if level.is_interrupted:
             raise KeyboardInterrupt

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,11 +19,13 @@ PATIENCE_S = 5.0
 
 @dataclass(frozen=True)
 class Found:
-    """One model of a server; no payload if it takes bytes that cannot be made up."""
+    """One model of a server; no payloads if it takes bytes that cannot be made up."""
 
     path: str
     deadline_s: float | None
-    payload: Payload | None
+    payloads: list[Payload]
+    # Equal bodies are one request to it, and would be computed once.
+    knows_by_content: bool = False
 
 
 async def discover(address: Address, path: str, model: str | None, *, needs_payload: bool) -> Found | None:
@@ -78,10 +81,23 @@ def _choose(models: Sequence[Mapping[str, Any]], path: str, name: str | None) ->
 
 
 def _from_model(model: Mapping[str, Any], path: str) -> Found:
-    example = model.get("example")
-    payload = None if example is None else example_payload(example, model.get("key"))
     chosen = path if path in model["paths"] else str(model["paths"][0])
-    return Found(chosen, float(model["deadline_s"]), payload)
+    return Found(chosen, float(model["deadline_s"]), payloads_of(model), model.get("cache") == "content")
+
+
+def payloads_of(model: Mapping[str, Any]) -> list[Payload]:
+    """What a model can be asked, by its entry in /v1/models: its example, else its samples."""
+    example, samples = model.get("example"), model.get("samples") or []
+    if model.get("body") == "raw":
+        if isinstance(example, str):
+            return [Payload(example.encode(), "text/plain")]
+        return [
+            Payload(base64.b64decode(each["data"]), each.get("media") or "application/octet-stream", name=each["title"])
+            for each in samples
+            if each.get("data")
+        ]
+    bodies = [example] if example is not None else [each["body"] for each in samples if each.get("body") is not None]
+    return [example_payload(body, model.get("key")) for body in bodies]
 
 
 def example_payload(example: Any, key: str | None) -> Payload:
@@ -105,7 +121,7 @@ def from_openapi(document: Mapping[str, Any], path: str) -> Found | None:
     for known in [path] if path in paths else [] if path != "/" else list(paths):
         media = paths[known].get("post", {}).get("requestBody", {}).get("content", {}).get("application/json")
         if media is not None:
-            return Found(known, None, Payload(msgspec.json.encode(_example(media, schemas))))
+            return Found(known, None, [Payload(msgspec.json.encode(_example(media, schemas)))])
     return None
 
 

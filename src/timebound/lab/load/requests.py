@@ -15,6 +15,8 @@ from timebound.lab.load.attempts import Exchange
 from timebound.lab.load.client import Reply
 
 JSON = "application/json"
+FRESH_KEY = ("Idempotency-Key", "{uuid}")
+"""A header that makes each request a new one, where the body does not."""
 _PLACE = re.compile(rb"\{(uuid|i|now)\}")
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
