@@ -35,7 +35,21 @@ ALLOWED: Mapping[str, set[str]] = {
     "server": BASE
     | NOUNS
     | {"backends", "target", "scheduler", "split", "store", "workers", "admission", "http", "observe", ROOT},
-    "cli": {"config", "convert", "errors", "log", "scaffold", "target", "server", ROOT, "clock", "events", "store", "lab", "profile"},
+    "cli": {
+        "config",
+        "convert",
+        "errors",
+        "log",
+        "scaffold",
+        "target",
+        "server",
+        ROOT,
+        "clock",
+        "events",
+        "store",
+        "lab",
+        "profile",
+    },
     # What users see: the public names, and a model written with nothing but them.
     ROOT: {"errors", "model", "image", "text", "backends"},
     "demo": {ROOT},
