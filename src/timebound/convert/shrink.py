@@ -12,6 +12,9 @@ from typing import Any
 from timebound.convert.samples import Samples
 from timebound.errors import MissingExtra, SetupError
 
+# Shares of 256 would be all that probabilities could be; computing them is cheap.
+_IN_FLOATS = {"Softmax", "Sigmoid"}
+
 Tell = Callable[[str], None]
 
 
@@ -20,6 +23,7 @@ def write_int8(given: Path, path: Path, samples: Samples | None, tell: Tell) -> 
     with _library():
         import onnx
         from onnxruntime import quantization
+        from onnxruntime.quantization.registry import QDQRegistry, QLinearOpsRegistry
         from onnxruntime.quantization.shape_inference import quant_pre_process
     with tempfile.TemporaryDirectory(dir=path.parent) as folder, _refusals(given, "to eight bits"):
         ready = Path(folder) / "ready.onnx"
@@ -41,6 +45,7 @@ def write_int8(given: Path, path: Path, samples: Samples | None, tell: Tell) -> 
             per_channel=True,
             activation_type=quantization.QuantType.QUInt8,
             weight_type=quantization.QuantType.QInt8,
+            op_types_to_quantize=sorted({*QDQRegistry, *QLinearOpsRegistry} - _IN_FLOATS),
         )
 
 
