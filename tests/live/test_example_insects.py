@@ -1,0 +1,62 @@
+"""The insects example with the network it ships: photos as raw bodies, broken ones refused, its own batch table."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from tests.live.serving import PATIENCE_S, Serving, clean_environment
+
+pytestmark = pytest.mark.live
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "insects"
+ANT = (EXAMPLE / "samples" / "ant.jpg").read_bytes()
+
+
+def test_a_photo_in_the_body_gets_its_insect() -> None:
+    with Serving(EXAMPLE) as serving:
+        (info,) = serving.http.get("/v1/models").json()["models"]
+        assert (info["name"], info["backend"]) == ("insects", "onnx")
+        answer = serving.http.post("/predictions/insects", content=ANT, headers={"content-type": "image/jpeg"}).json()
+        assert answer["label"] == "ant"
+        assert answer["probabilities"]["ant"] > 0.8
+        assert sum(answer["probabilities"].values()) == pytest.approx(1.0, abs=0.001)
+
+        for kind in ("PNG", "WEBP"):
+            buffer = io.BytesIO()
+            Image.open(io.BytesIO(ANT)).save(buffer, kind, lossless=True)
+            assert serving.http.post("/predictions/insects", content=buffer.getvalue()).json()["label"] == "ant"
+
+        broken = serving.http.post("/predictions/insects", content=ANT[:2000])
+        assert (broken.status_code, broken.json()["code"]) == (422, "bad_input")
+        huge = io.BytesIO()
+        Image.new("L", (5000, 5000)).save(huge, "PNG")
+        refused = serving.http.post("/predictions/insects", content=huge.getvalue())
+        assert (refused.status_code, "at most 16000000" in refused.json()["detail"]) == (422, True)
+
+
+def test_another_variant_must_be_one_there_is() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "timebound.cli", "serve", str(EXAMPLE), "--port", "0"],
+        env={**clean_environment(), "INSECTS_VARIANT": "jax"},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "INSECTS_VARIANT is 'jax'; use one of onnx, torch" in done.stderr
+
+
+def test_the_table_of_batch_sizes_is_printed() -> None:
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLE / "evaluate.py")], capture_output=True, text=True, timeout=120, check=True
+    )
+    table = [line.split() for line in done.stdout.splitlines()]
+    assert ["batch", "1", "2", "4", "8", "16", "32"] in table
+    times = next(row for row in table if row[:3] == ["ms", "per", "photo"])
+    assert all(float(each) > 0 for each in times[3:])
