@@ -45,7 +45,7 @@ def test_another_variant_must_be_one_there_is() -> None:
         env={**clean_environment(), "INSECTS_VARIANT": "jax"},
         capture_output=True,
         text=True,
-        timeout=PATIENCE_S,
+        timeout=3 * PATIENCE_S,
         check=False,
     )
     assert done.returncode == 2

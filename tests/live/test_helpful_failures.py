@@ -29,7 +29,7 @@ def timebound(
         env={**clean_environment(), "TIMEBOUND_PORT": "0", **(environment or {})},
         capture_output=True,
         text=True,
-        timeout=PATIENCE_S,
+        timeout=3 * PATIENCE_S,
         check=False,
     )
 
