@@ -259,6 +259,7 @@ class Server:
             self._gate.open_for(info)
             self._app.serve(info)
         self._split.divide(models, self._traffic)
+        self._store.hurry(min(info.deadline_s for info in self._gate.models.values()))
         served = {info.name: info for info in models}
         for name in set(self._gate.models) - set(served):
             base = name.partition("@")[0]

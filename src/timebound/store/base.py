@@ -84,6 +84,9 @@ class Store(Protocol):
     def trouble(self) -> str | None:
         """Why keys are not shared with others now, or None."""
 
+    def hurry(self, deadline_s: float) -> None:
+        """No model has a shorter deadline than this: wait for others accordingly."""
+
     @property
     def memory_bytes(self) -> int:
         """Bytes of results kept in this process."""

@@ -45,6 +45,9 @@ class Forgetful:
     async def stop(self) -> None:
         """Nothing to do."""
 
+    def hurry(self, deadline_s: float) -> None:
+        """Nothing is waited for."""
+
     def claim(self, key: Key, fingerprint: bytes, settle: Settle) -> None:
         settle(OWNER)
 

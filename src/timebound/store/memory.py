@@ -47,6 +47,9 @@ class Memory:
     async def stop(self) -> None:
         """Nothing to do."""
 
+    def hurry(self, deadline_s: float) -> None:
+        """Nothing is waited for."""
+
     def claim(self, key: Key, fingerprint: bytes, settle: Settle) -> None:
         known = self.look(key, fingerprint)
         if known is not None:

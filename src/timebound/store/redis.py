@@ -41,6 +41,8 @@ _CLAIM_KEPT_MS = 4_000_000
 """Longer than the longest deadline. A claim ends with its owner's lease; this only clears it away."""
 _NEAR_S = 60.0
 """How long a result that another gateway computed is kept near."""
+_SHARE_OF_DEADLINE = 0.2
+"""Of the shortest deadline that may be spent on waiting for Redis: the model needs the rest."""
 MAX_VALUE_BYTES = 1_000_000
 """Larger results are not kept: one of them would hold up everybody's claims."""
 _PORTION, _PORTION_BYTES = 100, 500_000
@@ -99,6 +101,7 @@ class Redis:
         self._in_flight_bytes = 0
         self._refusal: str | None = None  # what Redis said when it last refused to write, until it writes again
         self._renewal: asyncio.TimerHandle | None = None
+        self._patience_s = patience_s
         self._link = Link(
             self._address,
             loop,
@@ -133,6 +136,14 @@ class Redis:
     def trouble(self) -> str | None:
         reason = self._link.reason or self._refusal
         return f"redis: {reason}" if reason is not None else None
+
+    def hurry(self, deadline_s: float) -> None:
+        self._link.patience_s = min(self._patience_s, _SHARE_OF_DEADLINE * deadline_s)
+
+    @property
+    def patience_s(self) -> float:
+        """How long a reply is waited for."""
+        return self._link.patience_s
 
     @property
     def memory_bytes(self) -> int:
