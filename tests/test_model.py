@@ -9,7 +9,7 @@ import pytest
 
 import timebound as tb
 from timebound.errors import SetupError
-from timebound.model import check_class, example_body, name_of, request_schema
+from timebound.model import check_class, doubtful_attributes, example_body, name_of, request_schema
 
 
 class Good(tb.Model):
@@ -31,6 +31,20 @@ def complaint(cls: type[tb.Model]) -> str:
     with pytest.raises(SetupError) as caught:
         check_class(cls)
     return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("dedline", "deadline"), ("max_bach", "max_batch"), ("deadline_s", "deadline"), ("fall_back", "fallback")],
+)
+def test_a_misspelt_option_is_doubted_with_a_suggestion(name: str, meant: str) -> None:
+    sentence = f"class Variant: {name} means nothing to the server; did you mean {meant}?"
+    assert doubtful_attributes(variant(**{name: 1})) == [sentence]
+
+
+@pytest.mark.parametrize("name", ["weights", "threshold", "headline", "sizes", "labels", "_dedline", "deadline"])
+def test_an_attribute_that_resembles_no_option_is_the_users_own(name: str) -> None:
+    assert doubtful_attributes(variant(**{name: 1})) == []
 
 
 def test_a_model_is_named_after_its_class_unless_it_has_a_name() -> None:

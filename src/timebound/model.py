@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from typing import Annotated, Any, ClassVar, TypeAlias
 
 import msgspec
@@ -18,6 +19,8 @@ Image64: TypeAlias = Annotated[
 """A text field that carries a picture as base64; the page offers a drawing board and files for it."""
 
 _TAKEN = ("/", "/docs", "/livez", "/metrics", "/openapi.json", "/readyz", "/v1/models")
+# How alike two names must be, of 1.0, for one to be taken for the other misspelt: `dedline` yes, `headline` no.
+_RESEMBLES = 0.88
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _MEDIA = re.compile(r"[\w.+-]+/([\w.+-]+|\*)")
 
@@ -129,6 +132,21 @@ def _check_accepts(cls: type[Model], where: str) -> None:
 def media_types(accepts: str) -> list[str]:
     """`"image/png, image/jpeg"` as a list."""
     return [part.strip() for part in accepts.split(",")]
+
+
+def doubtful_attributes(cls: type[Model]) -> list[str]:
+    """One sentence for each attribute that looks like a misspelt option; what resembles no option is the user's own."""
+    options = [name for name in vars(Model) if not name.startswith("_")]
+    given = [name for base in cls.__mro__[: cls.__mro__.index(Model)] for name in vars(base)]
+    found = []
+    for name in dict.fromkeys(given):
+        if name.startswith("_") or name in options or name.removesuffix("s") in options:  # `names`, `sizes`: not ours
+            continue
+        lower = {option.lower(): option for option in options}
+        meant = get_close_matches(name.lower(), lower, n=1, cutoff=_RESEMBLES)
+        if meant:
+            found.append(f"class {cls.__name__}: {name} means nothing to the server; did you mean {lower[meant[0]]}?")
+    return found
 
 
 def _check_request_type(cls: type[Model], where: str) -> None:

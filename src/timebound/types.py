@@ -147,10 +147,12 @@ class Report(msgspec.Struct, frozen=True):
     of_members: int
     votes: dict[int, str] = {}
     """What each member says by itself, as JSON for a header, by the place of the items that asked for it."""
+    is_note: bool = False
+    """Only for the case that the next member takes too long: the slot goes on by itself."""
 
     @property
     def is_final(self) -> bool:
-        """Whether the batch is over; otherwise the slot waits for a decision."""
+        """Whether the batch is over; otherwise the slot waits for a decision, unless it is a note."""
         return self.members == self.of_members
 
 

@@ -469,6 +469,59 @@ def test_an_item_error_after_the_first_member_is_final() -> None:
     assert [name for name, _ in world.delivered] == ["bad", "good"]
 
 
+def test_a_member_that_fails_leaves_what_the_members_before_it_said() -> None:
+    world = World(members=2)
+    world.up("a")
+    world.submit("bad", "good")
+    world.loop.run_due()
+    world.loop.advance(0.01)
+    world.answer("a", members=1)
+    world.dispatcher.report("a", Report([Outcome(b"{}", code="model_failed"), Outcome(b"answer")], Timing(), 2, 2))
+    assert world.qualities() == {"bad": "partial", "good": "full"}
+    reasons = [event.reason for event in world.seen if isinstance(event, Degraded)]
+    assert reasons == ["member_failed"]
+
+
+def test_a_failure_with_nothing_before_it_is_told() -> None:
+    world = World(members=2)
+    world.up("a")
+    world.submit("bad")
+    world.loop.run_due()
+    world.dispatcher.report("a", Report([Outcome(b"{}", code="model_failed")], Timing(), 2, 2))
+    ((_, result),) = world.delivered
+    assert isinstance(result, Result)
+    assert result.outcome.code == "model_failed"
+
+
+def test_a_note_is_what_the_guard_gives_when_the_next_member_stalls() -> None:
+    world = World(members=3)
+    world.up("a")
+    world.submit("one")
+    world.loop.run_due()
+    world.loop.advance(0.01)
+    world.dispatcher.report("a", Report([Outcome(b"answer")], Timing(), 1, 3, is_note=True))
+    assert world.decided == []  # nobody waits for a decision
+    world.loop.advance(1.0)
+    ((_, result),) = world.delivered
+    assert isinstance(result, Result)
+    assert (str(result.quality), result.members) == ("partial", 1)
+
+
+def test_after_a_note_the_batch_ends_as_without_one() -> None:
+    world = World(members=3)
+    world.up("a")
+    world.submit("one")
+    world.loop.run_due()
+    world.loop.advance(0.01)
+    world.dispatcher.report("a", Report([Outcome(b"answer")], Timing(), 1, 3, is_note=True))
+    world.loop.advance(0.01)
+    world.answer("a", members=2)
+    world.loop.advance(0.01)
+    world.answer("a")
+    assert world.decided == [("a", True)]
+    assert world.qualities() == {"one": "full"}
+
+
 def test_a_fallback_goes_out_before_the_deadline() -> None:
     world = World(has_fallback=True)
     world.submit("one")

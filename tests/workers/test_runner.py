@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import timebound as tb
 from timebound.clock import ManualClock
-from timebound.types import Outcome, Timing
+from timebound.types import Outcome, Report, Timing
 from timebound.workers.runner import Runner, stack
 
 
@@ -324,3 +324,53 @@ def test_whatever_is_given_as_a_reason_crosses_the_wire(detail: Any) -> None:
     (outcome,) = run(Odd(), [b"x"])
     assert outcome.code == "bad_input"
     assert isinstance(msgspec.json.decode(outcome.body)["detail"], str)
+
+
+def test_members_done_before_it_has_to_ask_are_noted_and_the_next_goes_on_at_once() -> None:
+    class Three(tb.Model):
+        def load(self) -> None:
+            self.net = tb.ensemble(lambda batch: batch, lambda batch: batch + 3, lambda batch: batch + 6)
+
+        def prepare(self, request: Any) -> Any:
+            return np.array([float(request)])
+
+    model = Three()
+    model.load()
+    clock = ManualClock()
+    reports: list[Report] = []
+
+    def ask(report: Report) -> bool:
+        reports.append(report)
+        clock.advance(0.06)
+        return True
+
+    report = Runner(model, clock).run([b"1"], ask, ask_after_s=0.05)
+    assert report is not None
+    assert [(r.members, r.is_note, r.outcomes[0].body) for r in reports] == [(1, True, b"[1.0]"), (2, False, b"[2.5]")]
+    assert (report.members, report.is_note, report.outcomes[0].body) == (3, False, b"[4.0]")
+
+
+def test_a_member_that_fails_comes_after_a_report_of_those_before_it() -> None:
+    class Two(tb.Model):
+        def load(self) -> None:
+            self.net = tb.ensemble(lambda batch: batch, _fails)
+
+        def prepare(self, request: Any) -> Any:
+            return np.array([float(request)])
+
+    model = Two()
+    model.load()
+    reports: list[Report] = []
+
+    def ask(report: Report) -> bool:
+        reports.append(report)
+        return True
+
+    report = Runner(model, ManualClock()).run([b"1"], ask, ask_after_s=9.0)
+    assert report is not None
+    assert [(r.members, r.outcomes[0].code) for r in reports] == [(1, "")]
+    assert [outcome.code for outcome in report.outcomes] == ["model_failed"]
+
+
+def _fails(batch: Any) -> Any:
+    raise RuntimeError("this member is broken")

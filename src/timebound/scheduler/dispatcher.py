@@ -36,7 +36,7 @@ _INFERRED = ("", "model_failed")
 
 _ASK_AFTER = 0.1
 """If nothing waits, an ensemble runs for this share of the deadline before it asks after each member. Asking is a
-way to the gateway and back each time; this way a lone request is through before it would have to."""
+way to the gateway and back each time; until then it says what it has and goes on at once."""
 
 
 class Slots(Protocol):
@@ -282,6 +282,9 @@ class Dispatcher:
     def report(self, slot: Slot, report: Report) -> None:
         """A slot reports on its batch: final outcomes, or those after one more member."""
         running = self._running[slot]
+        if report.is_note:
+            self._deliver(running, report, Step(True, [], running.tickets, "note"))
+            return
         batch, now = running.batch, self._clock.now()
         seconds, running.stage_started = now - running.stage_started, now
         batch.inferred = sum(outcome.code in _INFERRED for outcome in report.outcomes)
@@ -311,6 +314,10 @@ class Dispatcher:
         for place, (ticket, outcome) in enumerate(zip(running.tickets, report.outcomes, strict=True)):
             pending: Pending | None = ticket.payload
             if pending is None or not (pending.attempts or pending.is_claimed):
+                continue
+            if outcome.code == "model_failed" and pending.best is not None:  # a later member failed on this item
+                self._events.emit(Degraded(running.batch.model, 1, Quality.PARTIAL, "member_failed"))
+                self._answers.give(pending, pending.best)
                 continue
             result = self._result(running, place, outcome, report)
             is_over = not step.go and not pending.attempts  # for whoever comes for it by its key

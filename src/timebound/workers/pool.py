@@ -86,7 +86,8 @@ class Slot(asyncio.Protocol):
             Outcome(bytes(part), code, media) for part, code, media in zip(parts, head.codes, head.media, strict=True)
         ]
         timing = Timing(head.prepare_s, head.infer_s, head.finish_s)
-        self._dispatch.report(self, Report(outcomes, timing, head.members, head.of_members, head.votes))
+        report = Report(outcomes, timing, head.members, head.of_members, head.votes, head.is_note)
+        self._dispatch.report(self, report)
 
 
 class Control(asyncio.Protocol):

@@ -20,6 +20,7 @@ from pathlib import Path
 from timebound.clock import MonotonicClock
 from timebound.errors import TimeboundError
 from timebound.log import set_up_logging
+from timebound.model import doubtful_attributes
 from timebound.target import load_models, sentence
 from timebound.types import Report
 from timebound.workers import wire
@@ -73,7 +74,8 @@ def _open(load: wire.Load) -> tuple[Mapping[str, Runner], wire.Ready]:
     infos = [warm_up(runner, clock) for runner in runners.values()]
     _return_memory()
     slots = load.max_slots if all(info.is_parallel for info in infos) else 1
-    return runners, wire.Ready(infos, slots)
+    doubts = [doubt for model in models for doubt in doubtful_attributes(type(model))]
+    return runners, wire.Ready(infos, slots, doubts)
 
 
 def _return_memory() -> None:
@@ -107,8 +109,10 @@ def serve_slot(sock: socket.socket, runners: Mapping[str, Runner]) -> None:
 
 
 def _ask(sock: socket.socket, batch_id: int, report: Report) -> bool:
-    """Report what there is after a member, and wait to hear whether the next one is to run."""
+    """Report what there is after a member, and unless it is a note wait to hear whether the next one is to run."""
     _send(sock, batch_id, report)
+    if report.is_note:
+        return True
     frame = wire.read_frame(sock)
     if frame is None:
         raise ConnectionError("the gateway closed its end")
@@ -131,6 +135,7 @@ def _send(sock: socket.socket, batch_id: int, report: Report) -> None:
         report.members,
         report.of_members,
         report.votes,
+        report.is_note,
     )
     wire.write_frame(sock, head, [outcome.body for outcome in outcomes])
 

@@ -74,10 +74,10 @@ class Runner:
     ) -> Report | None:
         """One outcome per body, in order; never raises for what a client or the model did wrong.
 
-        With `ask`, an ensemble that has run for `ask_after_s` reports after each member but the last and goes on
-        only if told so; None says that it was not, and the last report stands. With several `cores` its members run
-        side by side and nothing is asked. For the items at the places in `votes` the report also says what each member
-        of the ensemble would have answered alone.
+        With `ask`, an ensemble reports after each member but the last, and once it has run for `ask_after_s` it goes
+        on only if told so; None says that it was not, and the last report stands. With several `cores` its members
+        run side by side and nothing is asked. For the items at the places in `votes` the report also says what each
+        member of the ensemble would have answered alone.
         """
         start = self._clock.now()
         batch = self._prepare(bodies, votes if self.members > 1 else ())
@@ -119,9 +119,9 @@ class Runner:
 
         def report(infer: Callable[[], Any], members: int) -> bool:
             infer_s = self._clock.now() - start
-            if infer_s < ask_after_s:
-                return True
             so_far = self._report(batch, unstacked(infer), infer_s, members)
+            if infer_s < ask_after_s:  # no need to wait for a decision; but the next member may hang or fail
+                so_far = msgspec.structs.replace(so_far, is_note=True)
             try:
                 return ask(so_far)
             except Exception as error:

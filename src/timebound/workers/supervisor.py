@@ -125,6 +125,8 @@ class Supervisor:
         """Load one worker, and the understudy if one is needed; how many slots such a worker has."""
         ready = await self._start_first(generation, is_understudy=False)
         generation.models = ready.models
+        for doubt in ready.doubts:
+            log.warning("%s", doubt)
         if any(info.has_fallback or info.has_size for info in ready.models):
             await self._start_first(generation, is_understudy=True)
         return ready.slots

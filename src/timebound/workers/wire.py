@@ -55,6 +55,8 @@ class Ready(msgspec.Struct, array_like=True, frozen=True):
 
     models: list[ModelInfo]
     slots: int
+    doubts: list[str] = []
+    """What looks like a mistake and is none for sure; sentences for people."""
 
 
 class Failed(msgspec.Struct, array_like=True, frozen=True):
@@ -76,7 +78,7 @@ class Batch(msgspec.Struct, array_like=True, frozen=True):
     deadlines: list[float]
     lengths: list[int]
     ask_after_s: float = 0.0
-    """From then on the worker reports after each ensemble member and waits for a `Decision`."""
+    """From then on the worker waits for a `Decision` after each ensemble member; before, it only reports."""
     cores: int = 1
     """How many cores are free for it: with more than one, members may run side by side, and nothing is asked."""
     votes: list[int] = []
@@ -86,7 +88,8 @@ class Batch(msgspec.Struct, array_like=True, frozen=True):
 class Outcomes(msgspec.Struct, array_like=True, frozen=True):
     """Worker to gateway, slot: one outcome per item of the batch, in order.
 
-    With fewer `members` than `of_members` these are the best answers so far, and the worker waits for a `Decision`.
+    With fewer `members` than `of_members` these are the best answers so far, and the worker waits for a `Decision`,
+    unless it `is_note`: then it goes on.
     """
 
     id: int
@@ -100,6 +103,7 @@ class Outcomes(msgspec.Struct, array_like=True, frozen=True):
     of_members: int
     votes: dict[int, str] = {}
     """By place, for the items that asked: what each member says by itself."""
+    is_note: bool = False
 
 
 class Decision(msgspec.Struct, array_like=True, frozen=True):
