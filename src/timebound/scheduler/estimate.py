@@ -37,8 +37,8 @@ IMPLAUSIBLE = 3.0  # times the seconds per item of a smaller batch
 STRAGGLER = 2.0  # a single ratio above this is not learned from
 ENOUGH_TRIES = 4  # runs of a size before it may be found worse: one noisy run of two items must not settle it
 RETRY_LARGER_EVERY = 256  # batches between two tries of a larger size that looked worse
-# The smallest batch within 1 % of the best rate wins: it answers earlier. A wider tolerance serves bursts better (2 %:
-# +0.3 points on a CPU-like curve) and steady overload worse (-1.3).
+# The smallest batch within 1 % of the best rate wins: it answers earlier, and serves bursts better by up to 2 points.
+# When not everything has fitted for longer than a burst, the very best rate counts.
 RATE_TOLERANCE = 0.01
 LINE_NOISE = 0.03  # a cell so close to the line (relative) is on it; else noise would choose the batch size
 UNKNOWN_S = 1e-3  # before the first observation; small, so that nothing is refused for want of knowledge
@@ -47,18 +47,19 @@ UNKNOWN_S = 1e-3  # before the first observation; small, so that nothing is refu
 class Curve:
     """Seconds of one member for batches of 1, 2, ... items of one size, never falling; without the fast parts."""
 
-    __slots__ = ("best", "best_rate", "seconds", "size")
+    __slots__ = ("best", "best_rate", "fastest", "seconds", "size")
 
     def __init__(self, size: float, seconds: list[float]) -> None:
         self.size = size
         self.seconds = seconds  # seconds[0] = 0; the list ends where trust ends
-        self.best = 1
+        self.best = self.fastest = 1
         self.best_rate = 1.0 / seconds[1]
 
     def limit(self, longest_s: float) -> None:
-        """Choose the batch with the best rate that takes at most `longest_s`."""
+        """Choose the batches that take at most `longest_s`: of about the best rate, and of the very best."""
         last = max(1, self.largest(longest_s))
         rates = [batch / self.seconds[batch] for batch in range(1, last + 1)]
+        self.fastest = 1 + rates.index(max(rates))
         enough = max(rates) * (1.0 - RATE_TOLERANCE)
         self.best = next(batch for batch, rate in enumerate(rates, 1) if rate >= enough)
         self.best_rate = rates[self.best - 1]

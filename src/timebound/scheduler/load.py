@@ -6,12 +6,18 @@ import math
 
 # All in multiples of the deadline or of what the slots can do.
 SHORT_MEMORY = 0.2  # notices the end of a burst
-LONG_MEMORY = 4.0  # averages chance away
+LONG_MEMORY = 2.0  # averages chance away
 STEP = 0.01  # of a memory: how finely it fades
-ENTER_RATE, LEAVE_RATE = 1.35, 1.15
-# Turning to the newest gives up the tickets that wait now: up to one deadline of work, once. An overload that has
-# lasted for two is worth that.
-PATIENCE = 2.0
+ENTER_RATE, LEAVE_RATE = 1.25, 1.15
+CERTAINTY = 3.0  # standard deviations of the counted rate above ENTER_RATE: chance alone must not turn the order
+# An ensemble that has long been behind with one member each turns earlier: while it serves the oldest, the backlog of
+# an overload delays full answers after its end. Simulated, threefold overload, deadline 0.25 s: the last partial answer
+# comes about 0.05 s after its end instead of 0.25; during it the median answer comes at 0.24 of the deadline instead
+# of 0.82, and 2 % more get their fallback.
+ENSEMBLE_WEIGHT = 1.5
+# Turning to the newest gives up the tickets that wait now: up to one deadline of work, once. Being behind for a whole
+# deadline outlasts most bursts; with more patience more waits, and more is given up.
+PATIENCE = 1.0
 
 
 class ArrivalRate:
@@ -64,26 +70,26 @@ class ServedShare:
 class Overload:
     """Remembers since when the backlog has not fitted, and whether the overload counts as lasting."""
 
-    __slots__ = ("_is_lasting", "_lasting_from")
+    __slots__ = ("_behind_from", "_is_lasting")
 
     def __init__(self) -> None:
-        self._lasting_from = math.inf
+        self._behind_from = math.inf
         self._is_lasting = False
 
     def fell_behind(self, now: float, deadline_s: float) -> None:
         """Not everything that waits can be served in time."""
-        self._lasting_from = min(self._lasting_from, now + PATIENCE * deadline_s)
+        self._behind_from = min(self._behind_from, now + PATIENCE * deadline_s)
 
     def caught_up(self) -> None:
         """Nothing waits any more."""
-        self._lasting_from = math.inf
+        self._behind_from = math.inf
         self._is_lasting = False
 
-    def may_last(self, now: float) -> bool:
-        """Has it gone on for long enough? The cheap half of the question."""
-        return now >= self._lasting_from
+    def is_behind(self, now: float) -> bool:
+        """Has it gone on for longer than a burst?"""
+        return now >= self._behind_from
 
-    def is_lasting(self, short: float, long: float) -> bool:
-        """`short` and `long` are arrival rates as multiples of what the slots can do."""
-        self._is_lasting = long > (LEAVE_RATE if self._is_lasting else ENTER_RATE)
+    def is_lasting(self, short: float, long: float, deviation: float) -> bool:
+        """`short` and `long` are arrival rates as multiples of what the slots can do; `deviation` is of `long`."""
+        self._is_lasting = long > (LEAVE_RATE if self._is_lasting else ENTER_RATE + CERTAINTY * deviation)
         return self._is_lasting and short > 1.0

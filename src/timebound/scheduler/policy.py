@@ -140,6 +140,7 @@ class View:
         slots: int,
         residuals: list[float],
         lanes: list[LaneView],
+        is_behind: bool,
         is_overloaded: bool,
     ) -> None:
         self.now = now
@@ -148,6 +149,7 @@ class View:
         self.idle = max(1, slots - len(residuals))
         self.residuals = residuals  # predicted seconds left of each running stage
         self.lanes = lanes
+        self.is_behind = is_behind  # for longer than a burst, not everything has fitted
         self.is_overloaded = is_overloaded  # work has long been arriving faster than it can be done
         self._fits: bool | None = None
 
@@ -275,7 +277,7 @@ def _pick(view: View, lane: LaneView, queue: DeadlineQueue) -> tuple[list[Ticket
     share = count = queue.by_deadline.count
     if view.idle > 1 and lane.seconds(min(count, lane.cap)) > WORTH_SPLITTING_S:
         share = -(-count // view.idle)  # several idle slots split what waits
-    want = min(lane.cap, share)
+    want = min(lane.curve.fastest if view.is_behind else lane.cap, share)
     head_slack = view.slack(queue.by_deadline.first[0])
     room = min(want, lane.largest(head_slack))
     if room == count:
@@ -298,7 +300,7 @@ def _largest_or_try(
     larger = min(2 * want, len(lane.curve.seconds) - 1)
     if want < larger <= share and lane.estimate.wants_try(larger) and larger <= lane.largest(head_slack):
         return queue.slice(0, larger), "try_larger"
-    return queue.slice(0, want), "best_rate" if want == lane.cap else "split"
+    return queue.slice(0, want), "best_rate" if want >= lane.cap else "split"
 
 
 def _pass_over(view: View, lane: LaneView, queue: DeadlineQueue, want: int) -> tuple[list[Ticket], str]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from math import inf
 from typing import Any
 
 from timebound.scheduler import policy
-from timebound.scheduler.load import Overload
+from timebound.scheduler.load import ENSEMBLE_WEIGHT, LONG_MEMORY, Overload
 from timebound.scheduler.queue import Lane
+from timebound.scheduler.running import Running
 from timebound.scheduler.served import Served
-from timebound.scheduler.survivors import Survivors
+from timebound.scheduler.survivors import Survivors, part_size
 from timebound.scheduler.ticket import Batch, ModelSpec, SetAside, State, Step, Ticket, Verdict
 
 BACKLOG_DEADLINES = 1.25  # seconds of waiting work per slot, as a multiple of the deadline: more cannot be served
@@ -32,13 +32,11 @@ class Scheduler:
         self._models: dict[str, Served] = {}
         self._retired: dict[str, Served] = {}  # removed models may still have a batch running
         self._slots = 0
-        self._running: dict[int, Batch] = {}
-        self._batches = 0
+        self._running = Running()
         self._aside: list[SetAside] = []
         self._overload = Overload()
         self._probe: Ticket | None = None  # to be run whatever the estimate says
         self._survivors = Survivors()
-        self._busy_seconds, self._busy_since = 0.0, 0.0  # integral of busy slots over time
 
     # ------------------------------------------------------------------ set-up
 
@@ -110,11 +108,11 @@ class Scheduler:
             return None  # the workers may be back in time; the guard knows what to do if not
         wait_s = 0.0
         if len(self._running) >= self._slots:
-            wait_s = min(self._residuals(now))
+            wait_s = min(self._running.residuals(now))
         soonest = now + served.estimate.fast * (wait_s + served.alone_s(lane))
         if not served.estimate.known or soonest <= ticket.deadline - self.margin_s:
             return None
-        if not self._runs(ticket.model) and now - served.last_learned > PROBE_AFTER_S:
+        if not self._running.runs(ticket.model) and now - served.last_learned > PROBE_AFTER_S:
             # Too slow when last seen; but that was a while ago, and nobody else needs the slot: find out.
             served.last_learned = now
             self._probe = ticket
@@ -122,16 +120,13 @@ class Scheduler:
         served.last_learned = min(served.last_learned, now)
         return self._no(served, "hopeless", now)
 
-    def _runs(self, model: str) -> bool:
-        return any(batch.model == model for batch in self._running.values())
-
     def _no(self, served: Served, reason: str, now: float) -> Verdict:
         action = "fallback" if served.spec.can_fallback else "refuse"
         return Verdict(action, reason, self.retry_after_s(now))
 
     def retry_after_s(self, now: float) -> float:
         """Seconds until the work that waits now is done."""
-        work = sum(self._residuals(now)) + sum(served.backlog_s() for served in self._models.values())
+        work = sum(self._running.residuals(now)) + sum(served.backlog_s() for served in self._models.values())
         return max(MIN_RETRY_AFTER_S, work / max(1, self._slots))
 
     def _displace(self, served: Served, now: float) -> None:
@@ -243,7 +238,7 @@ class Scheduler:
 
     def _doubt(self, served: Served, now: float) -> Ticket | None:
         """Nothing was learned for a while: the ticket with most time, if not even that seems to fit."""
-        if self._runs(served.spec.name):
+        if self._running.runs(served.spec.name):
             return None
         last = [(lane, queue.by_deadline.last) for lane in served.lanes.values() for queue in lane.queues]
         lane, entry = max(last, key=lambda found: found[1][:2])
@@ -263,23 +258,30 @@ class Scheduler:
                     if lane.count:
                         share = served.shares[lane.bucket]
                         lanes.append(policy.LaneView(lane, served.estimate, served.curve(lane), crowd, share))
+        is_behind = self._overload.is_behind(now)
         return policy.View(
             now,
             self.margin_s,
             slots=self._slots,
-            residuals=self._residuals(now, without),
+            residuals=self._running.residuals(now, without),
             lanes=lanes,
-            is_overloaded=self._overload.may_last(now) and self._is_overloaded(now),
+            is_behind=is_behind,
+            is_overloaded=is_behind and self._is_overloaded(now),
         )
 
     def _is_overloaded(self, now: float) -> bool:
         """Has more work been arriving, for some time and until now, than the slots can do?"""
-        short = long = 0.0
+        short = long = variance = 0.0
         for served in self._models.values():
-            crowd = served.estimate.crowd(self._slots) / max(1, self._slots)
-            short += crowd * served.arrivals.short.rate(now)
-            long += crowd * served.arrivals.long.rate(now)
-        return self._overload.is_lasting(short, long)
+            weight = served.estimate.crowd(self._slots) / max(1, self._slots)
+            if served.spec.members > 1:
+                weight *= ENSEMBLE_WEIGHT
+            short += weight * served.arrivals.short.rate(now)
+            rate = served.arrivals.long.rate(now)
+            long += weight * rate
+            item_s = max((served.item_s(lane) for lane in served.lanes.values()), default=0.0)
+            variance += weight * weight * rate * item_s / (2 * LONG_MEMORY * served.spec.deadline_s)
+        return self._overload.is_lasting(short, long, variance**0.5)
 
     def _purge(self, now: float) -> int:
         """Give up what would be late even alone and fast; its fallback need not wait for the guard.
@@ -294,29 +296,10 @@ class Scheduler:
         return waiting
 
     def _start(self, served: Served, tickets: list[Ticket], reason: str, now: float) -> Batch:
-        self._count_busy(now)
-        busy = len(self._running) + 1
-        size, tightest = 0.0, inf
-        for ticket in tickets:
-            ticket.state = State.RUNNING
-            size = max(size, ticket.size)
-            tightest = min(tightest, ticket.deadline)
-        estimate = served.estimate
-        crowd = self._slots if served.queued else busy
-        times = [estimate.predict(len(tickets), size, member, crowd) for member in range(served.spec.members)]
-        latest_end = tightest - self.margin_s
-        self._batches += 1
-        batch = Batch(
-            self._batches, served.spec.name, tickets, reason, size, now, sum(times), latest_end, busy,
-            stage_started=now, stage_end=now + times[0], busy_mark=self._busy_seconds,
-        )  # fmt: skip
+        batch = self._running.start(served, tickets, reason, now, slots=self._slots, margin_s=self.margin_s)
         spec = served.spec
-        batch.is_alone = spec.is_parallel and spec.members > 1 and busy == 1 < self._slots and not self.queued()
-        self._running[batch.id] = batch
+        batch.is_alone = spec.is_parallel and spec.members > 1 and batch.busy == 1 < self._slots and not self.queued()
         return batch
-
-    def _residuals(self, now: float, without: Batch | None = None) -> list[float]:
-        return [max(0.0, batch.stage_end - now) for batch in self._running.values() if batch is not without]
 
     def hang_limit_s(self, batch: Batch) -> float:
         """A batch that runs longer than this has hung."""
@@ -336,7 +319,7 @@ class Scheduler:
             return Step(False, [], [], "over")
         served = self._served(batch)
         done = batch.members_done + 1 if members is None else members
-        self._learn(batch, seconds, now, done)
+        self._running.learn(served, batch, seconds, now, done)
         batch.members_done = done
         live = [ticket for ticket in batch.tickets if ticket.waiting]
         for ticket in batch.tickets:
@@ -362,48 +345,35 @@ class Scheduler:
             if id(ticket) not in staying:
                 ticket.state = State.OUT
         batch.tickets, batch.size = stay, max(ticket.size for ticket in stay)
-        self._count_busy(now)
-        batch.stage_started, batch.stage_end, batch.busy_mark = now, now + predicted, self._busy_seconds
+        self._running.next_stage(batch, now, predicted)
         return Step(True, leave, stay, "fits")
 
     def _stop(self, batch: Batch, live: list[Ticket], reason: str, now: float) -> Step:
-        self._close(batch, now)
+        self._running.close(batch, now)
         return Step(False, live, [], reason)
 
     def batch_done(self, batch: Batch, seconds: float, now: float) -> None:
         """The members not reported took `seconds`; the slot is free. Nothing happens if the batch was over."""
         if batch.closed:
             return
-        members = self._served(batch).spec.members
-        self._learn(batch, seconds, now, members)
+        served = self._served(batch)
+        members = served.spec.members
+        self._running.learn(served, batch, seconds, now, members)
         batch.members_done = members
         for ticket in batch.tickets:
             ticket.members_done = batch.members_done
-        self._close(batch, now)
+        self._running.close(batch, now)
 
     def batch_lost(self, batch: Batch, now: float) -> list[SetAside]:
         """The worker died. Its tickets compete again, once, in smaller parts; those that may not are returned."""
         if batch.closed:
             return []
-        self._close(batch, now)
+        self._running.close(batch, now)
         live = [ticket for ticket in batch.tickets if ticket.waiting]
         again = [ticket for ticket in live if ticket.losses < MAX_REDISPATCH]
-        self._survivors.add(batch.model, again, self._part(self._served(batch), again, now))
+        estimate = self._served(batch).estimate
+        self._survivors.add(batch.model, again, part_size(estimate, again, now + self.margin_s, self._slots))
         return [SetAside(ticket, "lost") for ticket in live if ticket not in again]
-
-    def _part(self, served: Served, tickets: list[Ticket], now: float) -> int:
-        """How many survivors may run together: one if time allows, so that an item that kills is found alone."""
-        if not tickets:
-            return 1
-        size = max(ticket.size for ticket in tickets)
-        slack = max(ticket.deadline for ticket in tickets) - self.margin_s - now
-        part = 1
-        while part < len(tickets):
-            seconds = served.estimate.safe * served.estimate.predict(part, size, 0, self._slots)
-            if -(-len(tickets) // part) * seconds / max(1, self._slots) <= slack:
-                break
-            part *= 2
-        return part
 
     def _take_survivors(self, now: float) -> Batch | None:
         while (part := self._survivors.take()) is not None:
@@ -418,42 +388,5 @@ class Scheduler:
                 return self._start(served, tickets, "after_loss", now)
         return None
 
-    # ------------------------------------------------------------------ accounting
-
     def _served(self, batch: Batch) -> Served:
         return self._models.get(batch.model) or self._retired[batch.model]
-
-    def _learn(self, batch: Batch, seconds: float, now: float, members: int) -> None:
-        """The members from those done up to `members` took `seconds`: divided among them as they did before."""
-        self._count_busy(now)
-        elapsed = now - batch.stage_started
-        busy = batch.busy
-        if elapsed > 0:
-            busy = max(1, round((self._busy_seconds - batch.busy_mark) / elapsed))
-        served = self._served(batch)
-        served.last_learned = now
-        items = len(batch) if batch.inferred is None else batch.inferred
-        if items == 0:
-            return  # all were refused before the model saw them
-        if batch.is_alone and batch.members_done == 0 and members == served.spec.members:
-            return  # its members ran side by side; how long that takes says nothing about a busy server
-        estimate, first = served.estimate, batch.members_done
-        if members == first + 1:
-            estimate.observe(items, batch.size, seconds, first, busy)
-            return
-        whole = estimate.scale(first, members)
-        for member in range(first, members):
-            part_s = seconds * estimate.scale(member, member + 1) / whole
-            estimate.observe(items, batch.size, part_s, member, busy)
-
-    def _count_busy(self, now: float) -> None:
-        if now != self._busy_since:
-            self._busy_seconds += len(self._running) * max(0.0, now - self._busy_since)
-            self._busy_since = now
-
-    def _close(self, batch: Batch, now: float) -> None:
-        self._count_busy(now)
-        batch.closed = True
-        del self._running[batch.id]
-        for ticket in batch.tickets:
-            ticket.state = State.OUT

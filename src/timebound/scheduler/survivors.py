@@ -5,6 +5,7 @@ One of them may be what killed the worker. Alone it can do no more harm, so part
 
 from __future__ import annotations
 
+from timebound.scheduler.estimate import Estimate
 from timebound.scheduler.ticket import State, Ticket
 
 
@@ -48,3 +49,18 @@ class Survivors:
         gone = [ticket for name, part in self._parts if name == model for ticket in part]
         self._parts = [entry for entry in self._parts if entry[0] != model]
         return gone
+
+
+def part_size(estimate: Estimate, tickets: list[Ticket], now: float, slots: int) -> int:
+    """How many survivors may run together: one if time allows, so that an item that kills is found alone."""
+    if not tickets:
+        return 1
+    size = max(ticket.size for ticket in tickets)
+    slack = max(ticket.deadline for ticket in tickets) - now
+    part = 1
+    while part < len(tickets):
+        seconds = estimate.safe * estimate.predict(part, size, 0, slots)
+        if -(-len(tickets) // part) * seconds / max(1, slots) <= slack:
+            break
+        part *= 2
+    return part
