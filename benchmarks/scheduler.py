@@ -1,8 +1,9 @@
-"""What the policy gets out of a machine, in simulated time, and what a decision costs, in processor time.
+"""What the policy gets out of a machine, in simulated time, beside others; and what a decision costs.
 
 The simulator drives the very code that serves. Goodput is the share of requests answered by the model before their
-deadline, beside what a clairvoyant server without batches, noise or delay could answer. The cost is measured per
-request, with many others waiting all the time.
+deadline, beside what a clairvoyant server without batches, noise or delay could answer. The rivals (`rivals.py`) get
+the same arrivals, machine, noise, guard and fallback; differences are paired by seed, and a run is judged from its
+sixth second, after the load has risen. The cost is measured in processor time per request, with many others waiting.
 """
 
 import argparse
@@ -11,16 +12,18 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
-from statistics import mean
+from statistics import mean, stdev
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from timebound.lab.arrivals import constant, poisson
+from benchmarks.rivals import RIVALS
+from timebound.lab.arrivals import bursts, constant, poisson
 from timebound.lab.machine import CPU_LIKE, GPU_LIKE, Speed, clairvoyant_share
 from timebound.lab.simulate import Setting, Simulation
 from timebound.scheduler import ModelSpec, Scheduler, Ticket
 
 CURVES = {"cpu": CPU_LIKE, "gpu": GPU_LIKE}
 LOADS = (1.0, 1.2, 1.5, 2.0, 3.0)
+BURSTS = -0.9  # a fifth of the time at three times the mean, which is 0.9 of the capacity
 SLOTS = 2
 DEADLINE_S = 1.0
 
@@ -32,15 +35,15 @@ examples:
 
 
 def main() -> int:
-    """Print both tables."""
+    """Print the tables."""
     parser = argparse.ArgumentParser(
         description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="one seed and shorter runs: well under a minute")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures as a flat JSON object")
     chosen = parser.parse_args()
-    seeds, seconds = ((11,), 25.0) if chosen.quick else ((11, 12, 13, 14), 40.0)
-    flat = simulated(seeds, seconds) | costs()
+    seeds, seconds = ((21,), 25.0) if chosen.quick else ((21, 22, 23, 24), 40.0)
+    flat = simulated(seeds, seconds) | compared(seeds, seconds) | costs()
     if chosen.json:
         chosen.json.write_text(json.dumps({name: round(value, 4) for name, value in flat.items()}, indent=1) + "\n")
     return 0
@@ -67,14 +70,47 @@ def simulated(seeds: tuple[int, ...], seconds: float) -> dict[str, float]:
     return flat
 
 
-def run(speed: Speed, load: float, seed: int, seconds: float) -> tuple[float, float, float, float]:
+def compared(seeds: tuple[int, ...], seconds: float) -> dict[str, float]:
+    """Shares of the bound, ours and the rivals', with the standard error of the paired difference."""
+    print("\nshare of the bound (p50/deadline); for the others also ours minus theirs, with its standard error")
+    print("curve   load    ours         " + "".join(f"{rival.name:33}" for rival in RIVALS))
+    flat: dict[str, float] = {}
+    for curve, speed in CURVES.items():
+        for load in (*LOADS, BURSTS):
+            name = "bursts" if load == BURSTS else f"{load:.1f}x"
+            ours = [run(speed, load, seed, seconds) for seed in seeds]
+            line = f"{curve:6}  {name:6}  {_share(ours):.3f} ({mean(r[2] for r in ours):.2f})"
+            for rival in RIVALS:
+                theirs = [run(speed, load, seed, seconds, rival()) for seed in seeds]
+                ahead = [a[0] / a[1] - b[0] / b[1] for a, b in zip(ours, theirs, strict=True)]
+                error = stdev(ahead) / len(ahead) ** 0.5 if len(ahead) > 1 else 0.0
+                flat |= {f"ahead_of_{rival.name}_{curve}_{name}": mean(ahead)}
+                flat |= {f"ahead_of_{rival.name}_{curve}_{name}_error": error}
+                p50 = mean(r[2] for r in theirs)
+                line += f"   {_share(theirs):.3f} ({p50:.2f}) {mean(ahead):+.4f}±{error:.4f}"
+            print(line, flush=True)
+    return flat
+
+
+def _share(runs: list[tuple[float, float, float, float]]) -> float:
+    return mean(in_time / bound for in_time, bound, _, _ in runs)
+
+
+def run(
+    speed: Speed, load: float, seed: int, seconds: float, scheduler: Scheduler | None = None
+) -> tuple[float, float, float, float]:
     """(in time, bound, p50 over deadline, mean members) of one run."""
     capacity = speed.capacity(SLOTS, DEADLINE_S)
     setting = Setting({"model": speed}, deadline_s=DEADLINE_S, slots=SLOTS, until=seconds, seed=seed)
-    rate = load * capacity
-    simulation = Simulation(setting, poisson(constant(rate), rate, seconds, seed=seed))
+    rate = abs(load) * capacity
+    arrivals = (
+        poisson(bursts(rate), 3 * rate, seconds, seed=seed)
+        if load == BURSTS
+        else poisson(constant(rate), rate, seconds, seed=seed)
+    )
+    simulation = Simulation(setting, arrivals, scheduler=scheduler)
     report = simulation.run()
-    if report.late or report.lost:
+    if scheduler is None and (report.late or report.lost):
         raise SystemExit(f"{report.late} late and {report.lost} lost at {load}x: this must not happen")
     times = [request.arrived for request in simulation.requests]
     bound = clairvoyant_share(times, DEADLINE_S, capacity, setting.judge_from, setting.judge_until)
