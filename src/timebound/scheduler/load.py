@@ -9,6 +9,7 @@ SHORT_MEMORY = 0.2  # notices the end of a burst
 LONG_MEMORY = 2.0  # averages chance away
 STEP = 0.01  # of a memory: how finely it fades
 ENTER_RATE, LEAVE_RATE = 1.25, 1.15
+STILL_RATE = 0.8  # less than this after a burst: it is over
 CERTAINTY = 3.0  # standard deviations of the counted rate above ENTER_RATE: chance alone must not turn the order
 # An ensemble that has long been behind with one member each turns earlier: while it serves the oldest, the backlog of
 # an overload delays full answers after its end. Simulated, threefold overload, deadline 0.25 s: the last partial answer

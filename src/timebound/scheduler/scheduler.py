@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from timebound.scheduler import policy
-from timebound.scheduler.load import ENSEMBLE_WEIGHT, LONG_MEMORY, Overload
+from timebound.scheduler.load import ENSEMBLE_WEIGHT, LONG_MEMORY, STILL_RATE, Overload
 from timebound.scheduler.queue import Lane
 from timebound.scheduler.running import Running
 from timebound.scheduler.served import Served
@@ -258,7 +258,7 @@ class Scheduler:
                     if lane.count:
                         share = served.shares[lane.bucket]
                         lanes.append(policy.LaneView(lane, served.estimate, served.curve(lane), crowd, share))
-        is_behind = self._overload.is_behind(now)
+        is_behind, is_overloaded = self._pressure(now) if self._overload.is_behind(now) else (False, False)
         return policy.View(
             now,
             self.margin_s,
@@ -266,11 +266,11 @@ class Scheduler:
             residuals=self._running.residuals(now, without),
             lanes=lanes,
             is_behind=is_behind,
-            is_overloaded=is_behind and self._is_overloaded(now),
+            is_overloaded=is_overloaded,
         )
 
-    def _is_overloaded(self, now: float) -> bool:
-        """Has more work been arriving, for some time and until now, than the slots can do?"""
+    def _pressure(self, now: float) -> tuple[bool, bool]:
+        """Does work still arrive about as fast as it can be done? Faster, and for some time?"""
         short = long = variance = 0.0
         for served in self._models.values():
             weight = served.estimate.crowd(self._slots) / max(1, self._slots)
@@ -281,7 +281,7 @@ class Scheduler:
             long += weight * rate
             item_s = max((served.item_s(lane) for lane in served.lanes.values()), default=0.0)
             variance += weight * weight * rate * item_s / (2 * LONG_MEMORY * served.spec.deadline_s)
-        return self._overload.is_lasting(short, long, variance**0.5)
+        return short > STILL_RATE, self._overload.is_lasting(short, long, variance**0.5)
 
     def _purge(self, now: float) -> int:
         """Give up what would be late even alone and fast; its fallback need not wait for the guard.
