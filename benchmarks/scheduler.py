@@ -12,11 +12,11 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean, median, stdev
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.rivals import RIVALS
-from timebound.lab.arrivals import bursts, constant, poisson
+from timebound.lab.arrivals import bursts, constant, poisson, spike
 from timebound.lab.machine import CPU_LIKE, GPU_LIKE, Speed, clairvoyant_share
 from timebound.lab.simulate import Setting, Simulation
 from timebound.scheduler import ModelSpec, Scheduler, Ticket
@@ -43,7 +43,7 @@ def main() -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures as a flat JSON object")
     chosen = parser.parse_args()
     seeds, seconds = ((31,), 25.0) if chosen.quick else ((31, 32, 33, 34), 40.0)
-    flat = simulated(seeds, seconds) | compared(seeds, seconds) | costs()
+    flat = simulated(seeds, seconds) | recovered(seeds) | compared(seeds, seconds) | costs()
     if chosen.json:
         chosen.json.write_text(json.dumps({name: round(value, 4) for name, value in flat.items()}, indent=1) + "\n")
     return 0
@@ -68,6 +68,34 @@ def simulated(seeds: tuple[int, ...], seconds: float) -> dict[str, float]:
                 f"   {anytime:22.3f}  {members:7.2f}"
             )
     return flat
+
+
+def recovered(seeds: tuple[int, ...]) -> dict[str, float]:
+    """An ensemble of three before, during and after ten seconds of a threefold overload."""
+    speed, deadline_s, begin, end = Speed(0.004, 0.0095, members=3, noise=0.08), 0.25, 5.0, 15.0
+    capacity = speed.capacity(SLOTS, deadline_s)
+    last, newcomers, in_time, medians = [], [], [], []
+    for seed in seeds:
+        arrivals = poisson(spike(0.8 * capacity, 3 * capacity, begin, end), 3 * capacity, end + 5, seed=seed)
+        setting = Setting({"model": speed}, deadline_s=deadline_s, slots=SLOTS, until=end + 5, seed=seed)
+        simulation = Simulation(setting, arrivals)
+        simulation.run()
+        lesser = [r for r in simulation.requests if begin <= r.arrived and r.quality != "full"]
+        last.append(max(r.answered_at for r in lesser) - end)
+        newcomers.append(max(r.arrived for r in lesser) - end)
+        during = [r for r in simulation.requests if begin + 1 <= r.arrived < end]
+        waits = [(r.answered_at - r.arrived) / deadline_s for r in during if r.members]
+        in_time.append(len(waits) / len(during))
+        medians.append(median(waits))
+    print("\nthree members, deadline 0.25 s, 10 s at 3.0x between 0.8x; seconds after its end, one figure per seed")
+    print("last answer that was not full   " + " ".join(f"{value:.3f}" for value in last))
+    print("last arrival of such a request  " + " ".join(f"{value:.3f}" for value in newcomers))
+    print(f"during it: in time {mean(in_time):.3f}, p50/deadline {mean(medians):.2f}")
+    return {
+        "sim_recovery_s": max(last),
+        "sim_recovery_newcomers_s": max(newcomers),
+        "sim_overload_in_time": mean(in_time),
+    }
 
 
 def compared(seeds: tuple[int, ...], seconds: float) -> dict[str, float]:

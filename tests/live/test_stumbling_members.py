@@ -22,7 +22,7 @@ def test_the_first_members_answer_counts_when_the_second(stumbling: Serving, n: 
     assert (answer.status_code, answer.json()) == (200, [1.0]), what
     assert answer.headers["timebound-quality"] == "partial"
     assert answer.headers["timebound-members"] == "1/2"
-    assert answer.elapsed.total_seconds() < 0.5
+    assert answer.elapsed.total_seconds() < 1.0  # far from the three seconds of the one that hangs
 
 
 def test_a_failed_member_is_counted(stumbling: Serving) -> None:
