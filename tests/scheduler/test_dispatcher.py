@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
+from math import inf
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from tests.manual_loop import ManualLoop, Started
 
 from timebound.clock import ManualClock
-from timebound.errors import DeadlineMissed, KeyReused, Refusal, RequestError, WorkerDied
+from timebound.errors import BadInput, DeadlineMissed, KeyReused, Refusal, RequestError, WorkerDied
 from timebound.events import BatchFinished, BatchLost, BatchStarted, Degraded, Events
 from timebound.scheduler.dispatcher import Dispatcher
 from timebound.scheduler.pending import Attempt
@@ -772,6 +773,33 @@ def test_a_size_that_cannot_be_told_counts_as_one() -> None:
     assert world.sent[0][1].tickets[0].size == 1.0
 
 
+def test_a_request_of_infinite_size_gets_its_fallback_at_once_and_no_slot() -> None:
+    world = World(has_size=True, has_fallback=True)
+    world.up("a")
+    world.submit("endless", key="k")
+    world.submit("again", key="k")
+    world.asked[0][2](inf)
+    world.loop.run_due()
+    assert [duty for duty, _, _ in world.asked] == ["size", "fallback", "fallback"]
+    world.asked[1][2](Outcome(b"cheap"))
+    world.asked[2][2](Outcome(b"cheap"))
+    assert world.answered() == ["endless", "again"]
+    assert world.sent == []
+    assert world.dispatcher.waiting == 0
+
+
+def test_a_request_of_infinite_size_without_a_fallback_is_refused_as_too_long() -> None:
+    world = World(has_size=True)
+    world.up("a")
+    world.submit("endless")
+    world.asked[0][2](inf)
+    world.loop.run_due()
+    (error,) = (result for name, result in world.delivered if name == "endless")
+    assert isinstance(error, BadInput)
+    assert error.code == "too_long"
+    assert world.sent == []
+
+
 def test_a_request_joined_while_its_size_is_asked_for_is_queued_once() -> None:
     world = World(has_size=True)
     world.up("a")
@@ -814,7 +842,7 @@ def test_every_request_is_delivered_exactly_once_whatever_happens(  # noqa: PLR0
                 world.loop.advance(0.4)
             case ["helper"] if world.asked:
                 duty, _, done = world.asked.pop(0)
-                done(Outcome(b"cheap") if duty == "fallback" else 2.0)
+                done(Outcome(b"cheap") if duty == "fallback" else inf if number % 5 == 0 else 2.0)
             case ["back", slot] if slot in world.running:
                 members.pop(slot, None)
                 world.answer(slot)
@@ -859,7 +887,7 @@ def test_a_joined_attempt_is_told_so_even_if_the_first_has_left() -> None:
     assert (name, result.source) == ("again", Source.JOINED)
 
 
-@pytest.mark.parametrize("size", [float("inf"), float("nan"), -1.0, 1e300])
+@pytest.mark.parametrize("size", [float("nan"), -1.0, 1e300, -inf])
 def test_a_size_beyond_reason_counts_as_one(size: float) -> None:
     world = World(has_size=True)
     world.up("a")

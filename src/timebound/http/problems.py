@@ -28,6 +28,7 @@ STATUSES: dict[str, tuple[int, str]] = {
     "unsupported_media_type": (415, "Unsupported media type"),
     "bad_input": (422, "Bad input"),
     "key_reused": (422, "Key reused with another body"),
+    "too_long": (422, "Too long for the model"),
     "queue_full": (429, "Too many requests"),
     "hopeless": (429, "Too late already"),
     "displaced": (429, "Too many requests"),

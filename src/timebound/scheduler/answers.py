@@ -17,7 +17,7 @@ from typing import Protocol
 import msgspec
 
 from timebound.clock import Clock
-from timebound.errors import DeadlineMissed, Refusal, RequestError, WorkerDied
+from timebound.errors import BadInput, DeadlineMissed, Refusal, RequestError, WorkerDied
 from timebound.events import Degraded, Events
 from timebound.scheduler.claims import Claims, is_worth_keeping
 from timebound.scheduler.margin import Margin
@@ -167,6 +167,8 @@ class Answers:
             return RequestError("the model is no longer served", code="unknown_model")
         if reason == "lost":
             return WorkerDied("the worker died while computing this request")
+        if reason == "too_long":
+            return BadInput("this request is longer than the model takes; send a shorter one", code="too_long")
         if reason not in _REFUSALS:
             where = "while it was computed" if ticket.state is State.RUNNING else "in the queue"
             if ticket.payload is not None and ticket.payload.is_elsewhere:

@@ -14,6 +14,7 @@ import asyncio
 from collections.abc import Callable, Hashable, Iterable
 from functools import partial
 from itertools import count
+from math import inf
 from typing import Any, Protocol
 
 import msgspec
@@ -216,9 +217,13 @@ class Dispatcher:
             self._offer(pending, self._clock.now())
 
     def _sized(self, pending: Pending, size: float | None) -> None:
-        if pending.attempts:
-            pending.ticket.size = size if size is not None and 0 < size < 1e15 else 1.0
-            self._offer(pending, self._clock.now())
+        if not pending.attempts:
+            return
+        if size == inf:  # the model's own way to say: not this one
+            self._answers.give_up(pending, "too_long")
+            return
+        pending.ticket.size = size if size is not None and 0 < size < 1e15 else 1.0
+        self._offer(pending, self._clock.now())
 
     def _offer(self, pending: Pending, now: float) -> None:
         pending.is_offered = True
