@@ -179,6 +179,22 @@ def resolve(
 
     Raises `SetupError` naming the value and its source.
     """
+    values: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+    for name, found in settings(flags, environment, folder, served).items():
+        sources[name], values[name] = found[0]
+    config = Config(**values, sources=sources)
+    if config.deadline is not None and config.deadline > config.max_deadline:
+        raise SetupError(
+            f"deadline {config.deadline:g} s is above max_deadline {config.max_deadline:g} s; raise that too"
+        )
+    return config
+
+
+def settings(
+    flags: Mapping[str, Any], environment: Mapping[str, str], folder: Path, served: Path | None = None
+) -> dict[str, list[tuple[str, Any]]]:
+    """By option, where it is set and to what; the first one counts, and the others are left as they are written."""
     layers: list[tuple[str, Mapping[str, Any]]] = [
         ("flag", flags),
         ("environment", _from_environment(environment, "environment")),
@@ -187,20 +203,14 @@ def resolve(
     ]
     if served is not None and served.resolve() != folder.resolve():
         layers.append((str(served / FILE), _from_toml(served / FILE)))
-    values: dict[str, Any] = {}
-    sources: dict[str, str] = {}
+    found: dict[str, list[tuple[str, Any]]] = {}
     for option in options():
         for source, layer in layers:
-            if layer.get(option.name) is not None:
-                values[option.name] = _parsed(option, layer[option.name], source)
-                sources[option.name] = source
-                break
-    config = Config(**values, sources=sources)
-    if config.deadline is not None and config.deadline > config.max_deadline:
-        raise SetupError(
-            f"deadline {config.deadline:g} s is above max_deadline {config.max_deadline:g} s; raise that too"
-        )
-    return config
+            value = layer.get(option.name)
+            if value is not None:
+                places = found.setdefault(option.name, [])
+                places.append((source, value if places else _parsed(option, value, source)))
+    return found
 
 
 def describe(config: Config) -> str:
