@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from timebound import __version__
-from timebound.cli import bench, control, convert, demo, new, results, serve, tune
+from timebound.cli import bench, control, convert, demo, doctor, new, results, serve, tune
 from timebound.errors import SetupError
 
 _EXAMPLES = """\
@@ -22,6 +22,7 @@ examples:
   timebound serve model.pt2          likewise torch.export's
   timebound serve models/            serve a folder: <model>/<version>/model.onnx or app.py
   timebound convert net.pt2 net.onnx turn a torch network into ONNX, checked
+  timebound doctor app.py            check machine, settings, port, store and model before serving
   timebound results ls               what a running server keeps by key
   timebound bench app.py --rate 50   how much of 50 requests/s is answered in time
   timebound tune app.py              find the settings that answer most in time on this machine
@@ -60,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"timebound {__version__}")
     verbs = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=_Parser)
-    for verb in (serve, demo, new, convert, control, results, bench, tune):
+    for verb in (serve, demo, new, doctor, convert, control, results, bench, tune):
         verb.add_to(verbs)
     chosen = parser.parse_args(arguments)
     if not hasattr(chosen, "run"):

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from timebound.cli.serve import add_options, run
+from timebound.cli.serve import add_options, add_print_config, run
 
 APP = Path(__file__).parent.parent / "demo" / "app.py"
 
@@ -27,4 +27,5 @@ def add_to(verbs: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_options(parser)
+    add_print_config(parser)
     parser.set_defaults(run=lambda chosen: run(APP, chosen))

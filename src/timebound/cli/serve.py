@@ -39,6 +39,7 @@ def add_to(verbs: Any) -> None:
         "target", type=Path, help="a .py file with timebound.Model classes, an .onnx, .pt2 or .pt file, or a folder"
     )
     add_options(parser)
+    add_print_config(parser)
     parser.set_defaults(run=lambda chosen: run(chosen.target, chosen))
 
 
@@ -52,6 +53,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
             continue
         shown = "" if default is None else f" (default: {default})"
         parser.add_argument(flag, default=None, metavar="VALUE", help=option.metadata["help"] + shown)
+
+
+def add_print_config(parser: argparse.ArgumentParser) -> None:
+    """Add the flag that shows the configuration in place of serving."""
     parser.add_argument("--print-config", action="store_true", help="show each option's value and source, and leave")
 
 

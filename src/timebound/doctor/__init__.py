@@ -1,0 +1,1 @@
+"""Looks over what a server needs before it is started: machine, settings, port, store and models."""

@@ -1,0 +1,56 @@
+"""One examination from start to end: each check in turn, each on what the server would use."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from timebound.clock import Clock
+from timebound.config import Config, resolve, settings
+from timebound.doctor.finding import Finding, problem
+from timebound.doctor.machine import available_mib, check_machine, core_quota
+from timebound.doctor.models import check_models
+from timebound.doctor.options import check_options
+from timebound.doctor.port import check_port
+from timebound.doctor.redis import check_redis
+from timebound.errors import SetupError
+
+
+@dataclass(frozen=True)
+class Patient:
+    """What is looked at: what `timebound serve` would be given, and where."""
+
+    target: Path | None
+    flags: Mapping[str, Any]
+    environment: Mapping[str, str]
+    folder: Path
+    timeout_s: float = 120.0
+
+
+def examine(patient: Patient, clock: Clock) -> Iterator[Finding]:
+    """Every finding, as soon as it is known; settings that cannot be read end it after the machine."""
+    served = patient.target if patient.target is not None and patient.target.is_dir() else None
+    where = (patient.flags, patient.environment, patient.folder, served)
+    try:
+        config, found = resolve(*where), settings(*where)
+    except SetupError as error:
+        yield from check_machine(Config(), clock)
+        yield problem("settings", str(error))
+        return
+    cores = _cores()
+    yield from check_machine(config, clock)
+    yield from check_options(config, found, patient.folder, cores)
+    yield check_port(config)
+    yield from asyncio.run(check_redis(config, clock))
+    if patient.target is not None:
+        yield from check_models(patient.target, config, cores, available_mib(), patient.timeout_s)
+
+
+def _cores() -> int:
+    usable = len(os.sched_getaffinity(0))
+    quota = core_quota(Path("/sys/fs/cgroup"))
+    return usable if quota is None else max(1, min(usable, int(quota)))

@@ -1,0 +1,180 @@
+"""Checks of the models: a dry run in a process of its own, and what its figures mean for deadlines and memory."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+import msgspec
+
+from timebound.config import Config
+from timebound.doctor.dryrun import Failed, Loaded, Seen, Stage, Word
+from timebound.doctor.finding import Finding, ok, problem, warning
+from timebound.errors import SetupError
+from timebound.lab.curve import Point
+from timebound.target import check_target
+from timebound.workers.child import THREAD_VARIABLES
+
+# Time for each batch size.
+BUDGET_S = 0.25
+# A lone answer that takes more of the deadline than this leaves too little for company and bad moments.
+ROOMY = 0.5
+
+
+def check_models(target: Path, config: Config, cores: int, available_mib: float, timeout_s: float) -> Iterator[Finding]:
+    """All about the target: whether it loads and answers, and whether it does so in time."""
+    try:
+        check_target(target)
+    except SetupError as error:
+        yield problem("target", str(error))
+        return
+    words, death = _dry_run(target, config.threads or 1, timeout_s)
+    loaded = next((word for word in words if isinstance(word, Loaded)), None)
+    if loaded is not None:
+        names = ", ".join(loaded.models)
+        yield ok("target", f"loads in {loaded.seconds:.2f} s, {loaded.memory_mib:.0f} MiB: {names}")
+    seen = [word for word in words if isinstance(word, Seen)]
+    for each in seen:
+        yield from check_model(each, config)
+    for word in words:
+        if isinstance(word, Failed):
+            yield problem("model" if loaded else "target", word.why)
+    if death is not None:
+        stages = [word.name for word in words if isinstance(word, Stage)]
+        yield problem("model", death.format(stage=stages[-1] if stages else "importing"))
+    if seen and death is None:
+        yield room(seen, config, cores, available_mib)
+
+
+def _dry_run(target: Path, threads: int, timeout_s: float) -> tuple[list[Word], str | None]:
+    """What the process said, and how it ended if not well; `{stage}` in that is for what it was about to do."""
+    environment = {**os.environ, **dict.fromkeys(THREAD_VARIABLES, str(threads))}
+    # Files and not pipes: nobody reads before it is over.
+    with tempfile.TemporaryFile() as noise, tempfile.TemporaryFile() as answers:
+        arguments = [str(target), str(threads), str(BUDGET_S), str(answers.fileno())]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "timebound.doctor.dryrun", *arguments],
+            env=environment,
+            pass_fds=[answers.fileno()],
+            stdin=subprocess.DEVNULL,
+            stdout=noise,
+            stderr=noise,
+            start_new_session=True,  # whatever the model starts is ended with it
+        )
+        try:
+            death = _death(process.wait(timeout_s), noise)
+        except subprocess.TimeoutExpired:
+            death = f"{{stage}} takes longer than {timeout_s:g} s; mend it, or give more with --timeout"
+        finally:
+            _end(process)
+        answers.seek(0)
+        return [msgspec.json.decode(line, type=Word) for line in answers.read().splitlines()], death
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _death(code: int, noise: IO[bytes]) -> str | None:
+    if code == 0:
+        return None
+    if code < 0:
+        name = signal.Signals(-code).name
+        hint = "; it may have run out of memory" if name == "SIGKILL" else ""
+        return f"the process died of {name} in {{stage}}{hint}; run it in a Python of its own to see why"
+    noise.seek(0)
+    lines = noise.read().decode(errors="replace").strip().splitlines()
+    last = lines[-1].replace("{", "{{").replace("}", "}}") if lines else f"exit code {code}"
+    return f"the process left in {{stage}}: {last}; take exit() out of the model, or mend what it says"
+
+
+def check_model(seen: Seen, config: Config) -> Iterator[Finding]:
+    """One model, from what was seen of it."""
+    name = seen.info.name
+    yield ok(name, "; ".join(map(_shown, seen.points)))
+    yield deadline(seen, config)
+    yield from example(seen, config)
+    yield fallback(seen, config)
+    yield from habits(seen)
+
+
+def _shown(point: Point) -> str:
+    stages = (point.timing.prepare_s, point.timing.infer_s, point.timing.finish_s)
+    parts = " + ".join(f"{seconds * 1e3:.2f}" for seconds in stages)
+    return f"batch of {point.batch}: {point.seconds * 1e3:.2f} ms (prepare + infer + finish {parts})"
+
+
+def deadline(seen: Seen, config: Config) -> Finding:
+    """Whether one lone request is answered in time, with something to spare."""
+    check, info, alone_s = f"{seen.info.name} deadline", seen.info, seen.points[0].seconds
+    limit_s = config.deadline or info.deadline_s
+    text = f"a lone request takes {alone_s * 1e3:.2f} ms of {limit_s * 1e3:g} ms"
+    if limit_s > config.max_deadline:
+        cure = "raise --max-deadline, or lower the deadline"
+        return warning(check, f"it is {limit_s:g} s and max_deadline cuts it to {config.max_deadline:g} s", cure)
+    if alone_s > limit_s - config.margin:
+        if info.members > 1:
+            cure = "raise the deadline, or write small members first"
+            return warning(check, f"{text}: answers will be partial at best", cure)
+        return problem(check, f"{text}: no answer will be in time", "raise the deadline, or serve a smaller network")
+    if alone_s > ROOMY * limit_s:
+        cure = "raise the deadline or make the network smaller; `timebound tune` tries more threads for one batch"
+        return warning(check, f"{text}, which leaves little for others and for bad moments", cure)
+    return ok(check, text)
+
+
+def example(seen: Seen, config: Config) -> Iterator[Finding]:
+    """Whether there is an example, and one that a client could send."""
+    check = f"{seen.info.name} example"
+    if seen.body_bytes > config.max_body:
+        text = f"it has {seen.body_bytes:,} bytes and max_body is {config.max_body:,}"
+        yield problem(check, text, "raise --max-body")
+    elif not seen.has_example and seen.info.backend == "python":
+        cure = "set `example` to a typical body: warm-up, figures and pages are made with it"
+        yield warning(check, "there is none, and a made-up body was used", cure)
+
+
+def fallback(seen: Seen, config: Config) -> Finding:
+    """Whether there is an answer when time runs out."""
+    check = f"{seen.info.name} fallback"
+    if seen.fallback_error:
+        return problem(check, f"it fails on the example: {seen.fallback_error}", "it must do without what load() sets")
+    if seen.fallback_s is None:
+        if seen.info.members > 1:
+            return ok(check, "none; the members that are done answer when time is short")
+        return warning(check, "there is none: when time runs out, requests are refused", "define `fallback` if you can")
+    if seen.fallback_s > config.margin:
+        text = f"it takes {seen.fallback_s * 1e3:.1f} ms, more than the margin of {config.margin * 1e3:g} ms"
+        return warning(check, text, "make it cheaper: it is asked for when time is up")
+    return ok(check, f"answers in {seen.fallback_s * 1e3:.2f} ms")
+
+
+def habits(seen: Seen) -> Iterator[Finding]:
+    """Stages that wait for others: a slot does nothing else meanwhile."""
+    for habit in seen.habits:
+        cure = "do it in load(), or have the client send what is needed; a slot stands still meanwhile"
+        yield warning(f"{seen.info.name} waiting", habit, cure)
+
+
+def room(seen: Sequence[Seen], config: Config, cores: int, available_mib: float) -> Finding:
+    """Whether all workers fit into memory."""
+    each = max(point.memory_mib for one in seen for point in one.points)
+    is_parallel = all(one.info.is_parallel for one in seen)
+    chosen = 1 if is_parallel or config.slots is not None else cores
+    workers = config.workers or chosen
+    needed = workers * each
+    text = f"{workers} worker{'s' if workers > 1 else ''} of {each:.0f} MiB, {available_mib:,.0f} MiB available"
+    if needed > available_mib:
+        return problem("model memory", text, "serve with fewer --workers, or give the machine more memory")
+    if needed > 0.7 * available_mib:
+        return warning("model memory", f"{text}: tight once batches grow", "serve with fewer --workers")
+    return ok("model memory", text)
