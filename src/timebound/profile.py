@@ -5,14 +5,46 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import platform
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from timebound.errors import SetupError
+
 log = logging.getLogger("timebound.profile")
 
 _VERSION = 1
+
+
+class Machine(msgspec.Struct, frozen=True):
+    """What a profile was learned on: nothing of it is known of profiles of earlier days."""
+
+    processor: str = ""
+    cores: int = 0
+    slots: int = 0
+
+
+class Saved(msgspec.Struct, frozen=True):
+    """A profile as it lies in a file: by model what was learned, and where."""
+
+    version: int
+    models: dict[str, dict[str, Any]]
+    machine: Machine = Machine()
+
+
+def this_machine(slots: int) -> Machine:
+    """The machine that this runs on, serving so many batches at once."""
+    return Machine(_processor(), len(os.sched_getaffinity(0)), slots)
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
 class ProfileFile:
@@ -20,27 +52,37 @@ class ProfileFile:
 
     def __init__(self, folder: Path, target: Path) -> None:
         digest = hashlib.sha256(str(target).encode()).hexdigest()[:12]
-        self._path = folder / f"{target.stem}-{digest}.json"
+        self.path = folder / f"{target.stem}-{digest}.json"
 
     def read(self) -> dict[str, Any]:
         """The profiles by model; empty if there are none that can be used."""
         try:
-            saved = msgspec.json.decode(self._path.read_bytes())
+            saved = msgspec.json.decode(self.path.read_bytes())
             return dict(saved["models"]) if saved["version"] == _VERSION else {}
         except FileNotFoundError:
             return {}
         except (OSError, msgspec.DecodeError, KeyError, TypeError, ValueError) as error:
             log.warning(
-                "cannot use the saved profile; learning again", extra={"file": str(self._path), "why": str(error)}
+                "cannot use the saved profile; learning again", extra={"file": str(self.path), "why": str(error)}
             )
             return {}
 
-    def write(self, models: dict[str, Any]) -> None:
+    def write(self, models: dict[str, Any], machine: Machine) -> None:
         """Replace the file in one step; a disk that cannot be written to is logged and hurts nothing."""
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            fresh = self._path.with_suffix(f".{os.getpid()}.new")
-            fresh.write_bytes(msgspec.json.encode({"version": _VERSION, "models": models}))
-            fresh.replace(self._path)
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            fresh = self.path.with_suffix(f".{os.getpid()}.new")
+            fresh.write_bytes(msgspec.json.encode(Saved(_VERSION, models, machine)))
+            fresh.replace(self.path)
         except OSError as error:
-            log.warning("cannot save the profile", extra={"file": str(self._path), "why": str(error)})
+            log.warning("cannot save the profile", extra={"file": str(self.path), "why": str(error)})
+
+
+def read_saved(path: Path) -> Saved:
+    """A profile with all that is known of it; raises `SetupError` if there is none to be read."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Saved)
+    except OSError as error:
+        raise SetupError(f"there is no profile at {path}: {error.strerror}; `timebound tune` measures one") from None
+    except msgspec.DecodeError as error:
+        raise SetupError(f"{path} is no profile: {error}; `timebound tune` measures one") from None

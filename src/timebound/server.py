@@ -32,7 +32,7 @@ from timebound.http.results import Results
 from timebound.observe.access import AccessLog
 from timebound.observe.life import log_life
 from timebound.observe.metrics import Metrics
-from timebound.profile import ProfileFile
+from timebound.profile import ProfileFile, this_machine
 from timebound.scheduler.dispatcher import Dispatcher
 from timebound.scheduler.scheduler import Scheduler
 from timebound.scheduler.ticket import Batch
@@ -149,11 +149,12 @@ class Server:
             log.error("the grace time is over", extra={"unanswered": self._dispatcher.waiting})
         # Answers are written out before the processes that made them go.
         await self._listener.close(min(1.0, self._config.grace))
+        slots = self._supervisor.slots_up
         await self._supervisor.stop()
         # Results that are not written yet are other servers' answers; claims left behind would hold them up.
         await self._store.stop()
         if self._profile is not None:
-            self._profile.write({**self._profiles, **self._dispatcher.profile()})
+            self._profile.write({**self._profiles, **self._dispatcher.profile()}, this_machine(slots))
         if self._access is not None:
             self._access.stop()
 

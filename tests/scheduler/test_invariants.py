@@ -126,6 +126,7 @@ def test_worker_deaths_lose_nothing(world: World, deaths: list[tuple[float, floa
 @few
 def test_with_exact_predictions_nothing_that_was_started_is_late(world: World) -> None:
     speed = world.setting.speeds["model"]
+    assert isinstance(speed, Speed)
     scheduler = trained(speed, world.setting.deadline_s)
     late: list[Ticket] = []
 

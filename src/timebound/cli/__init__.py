@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from timebound import __version__
-from timebound.cli import bench, control, convert, demo, doctor, new, results, serve, tune
+from timebound.cli import bench, control, convert, demo, doctor, new, plan, results, serve, tune
 from timebound.errors import SetupError
 
 _EXAMPLES = """\
@@ -26,6 +26,7 @@ examples:
   timebound results ls               what a running server keeps by key
   timebound bench app.py --rate 50   how much of 50 requests/s is answered in time
   timebound tune app.py              find the settings that answer most in time on this machine
+  timebound plan app.py --rate 500 --deadline 1s   machines needed, and their price
 """
 
 
@@ -61,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"timebound {__version__}")
     verbs = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=_Parser)
-    for verb in (serve, demo, new, doctor, convert, control, results, bench, tune):
+    for verb in (serve, demo, new, doctor, convert, control, results, bench, tune, plan):
         verb.add_to(verbs)
     chosen = parser.parse_args(arguments)
     if not hasattr(chosen, "run"):

@@ -115,7 +115,7 @@ def _show(tuning: Tuning) -> None:
 def _write(chosen: argparse.Namespace, target: Target, tuning: Tuning) -> None:
     from timebound.lab import tuned
     from timebound.lab.tune import average, choose
-    from timebound.profile import ProfileFile
+    from timebound.profile import ProfileFile, this_machine
 
     record = tuning.record
     assert record.facts is not None
@@ -129,5 +129,6 @@ def _write(chosen: argparse.Namespace, target: Target, tuning: Tuning) -> None:
     print(f"\nwrote {chosen.output}: {best.settings}")
     folder = _profiles(target.path)
     if folder is not None and best.profile:
-        ProfileFile(folder, target.path).write(dict(best.profile))
+        slots = best.settings.workers * best.settings.slots
+        ProfileFile(folder, target.path).write(dict(best.profile), this_machine(slots))
         print(f"wrote the profile that the scheduler starts from, in {folder}")

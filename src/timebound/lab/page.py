@@ -9,7 +9,7 @@ from typing import Any
 from timebound.lab.chart import Axis, Line, chart, linear, logarithmic
 from timebound.lab.results import COLUMNS
 
-_STYLE = """
+STYLE = """
 :root { color-scheme: light dark; --ink: #1c2430; --paper: #fff; --faint: #d9dee5; --soft: #5d6b7c; }
 @media (prefers-color-scheme: dark) { :root { --ink: #e6ebf2; --paper: #14181f; --faint: #2c3541; --soft: #93a1b3; } }
 body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 68rem;
@@ -32,7 +32,7 @@ def page(document: Mapping[str, Any]) -> str:
     parts = [
         '<!doctype html><html lang="en"><head><meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body>",
+        f"<title>{escape(title)}</title><style>{STYLE}</style></head><body>",
         f"<h1>{escape(title)}</h1><p>{escape(document['path'])}; Timebound {escape(document['timebound'])}. "
         "Latencies count from the moment a request should have been sent. Goodput is the share of all requests that "
         "the model answered, rightly, within the deadline.</p>",

@@ -5,13 +5,13 @@ from __future__ import annotations
 import heapq
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from timebound.clock import ManualClock
 from timebound.lab.arrivals import Arrival, Users, one_size
-from timebound.lab.machine import Speed
+from timebound.lab.machine import Pace
 from timebound.lab.report import Report, Request, summarise
 from timebound.scheduler import Batch, ModelSpec, Scheduler, State, Ticket
 
@@ -22,7 +22,7 @@ Probe = Callable[["Simulation", str, Any], None]
 class Setting:
     """The simulated world. Seconds everywhere."""
 
-    speeds: dict[str, Speed]
+    speeds: Mapping[str, Pace]
     deadline_s: float = 1.0
     deadlines: dict[str, float] = field(default_factory=dict)  # for models that differ
     slots: int = 2
@@ -119,7 +119,7 @@ class Simulation:
                 self._at(self.rng.uniform(0.0, group.think_s[1]), self._ask, group)
         self._next_arrival()
 
-    def _climb(self, name: str, speed: Speed, deadline_s: float) -> None:
+    def _climb(self, name: str, speed: Pace, deadline_s: float) -> None:
         """The start-up ladder: 1, 1, 2, 4, ... until a batch takes a sixth of the deadline."""
         batch, seconds = 1, 0.0
         while batch <= speed.max_batch and seconds <= deadline_s / 6:

@@ -30,6 +30,7 @@ from timebound.scheduler.queue import length_bucket
 WINDOW = 64  # ratios kept for the quantiles
 DRIFT_RATE = 0.15
 DRIFT_LEAK = 0.005  # what lasts moves into the cells; else drift would wander off with sizes that are not run
+USUAL_RATE = 0.01
 PART_RATE = 0.05  # member and crowd: slower than drift, so that what is common to all goes there
 CELL_RATE = 0.1
 REFIT_EVERY = 8  # observations; a new cell refits at once
@@ -85,6 +86,7 @@ class Estimate:
         self.overhead, self.per_item = 0.0, UNKNOWN_S
         self.largest_batch, self.largest_work = 1, 1.0  # ever run; trust reaches twice as far
         self._drift = 0.0  # all three are logarithms
+        self._usual_drift = 0.0  # its slow mean: how it was, whatever the last few batches were like
         self._member = [0.0] * members
         self._known_members = {0}
         self._crowd: dict[int, float] = {}
@@ -224,6 +226,7 @@ class Estimate:
         else:
             error = min(1.5, max(-1.5, error))
             self._drift += DRIFT_RATE * error - DRIFT_LEAK * self._drift
+            self._usual_drift += USUAL_RATE * (self._drift - self._usual_drift)
             if member:
                 self._member[member] += PART_RATE * error
             if busy > 1:
@@ -333,6 +336,9 @@ class Estimate:
             "crowd": {str(level): round(value, 5) for level, value in self._crowd.items()},
             "largest": [self.largest_batch, self.largest_work],
             "quantiles": [round(self.fast, 4), round(self.safe, 4)],
+            # For plans made from the profile; `restore` goes on from the last moment and needs neither.
+            "usual_drift": round(self._usual_drift, 5),
+            "max_batch": self.max_batch,
         }
 
     def restore(self, profile: dict[str, Any]) -> None:

@@ -1,0 +1,171 @@
+"""`timebound plan`: how many machines a load needs, and what they cost, from a measured profile."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from timebound.cli.bench import read_time, read_whole
+from timebound.clock import wall
+from timebound.config import resolve
+from timebound.errors import SetupError
+
+if TYPE_CHECKING:
+    from timebound.lab.fleet import MachineType
+    from timebound.lab.plan import Demand
+
+_EXAMPLES = """\
+examples:
+  timebound tune app.py                                    first: measure the profile, on the kind of machine you rent
+  timebound plan app.py --rate 500 --deadline 1s           machines and price for three example types
+  timebound plan app.py --rate 500 --deadline 1s --average 120 --headroom 30% --html plan.html
+  timebound plan app.py --rate 500 --deadline 1s --price 5/month --cores 1
+  timebound plan --print-machines > machines.toml          then edit it: types and prices of your provider
+  timebound plan --profile app-1234.json --rate 500 --deadline 1s --machines machines.toml
+
+The example prices are examples, not offers. Exit code: 0 done, 1 no machine type can do it, 2 a mistake or no profile.
+"""
+
+
+def add_to(verbs: Any) -> None:
+    """Declare the verb and its flags."""
+    parser = verbs.add_parser(
+        "plan",
+        help="how many machines a load needs, and what they cost",
+        description="Simulate a measured model under a load, and count the machines that it needs and their price.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("target", type=Path, nargs="?", help="what was tuned or served here before")
+    parser.add_argument("--profile", type=Path, metavar="FILE", help="a saved profile, in place of a target's own")
+    parser.add_argument("--model", default="", metavar="NAME", help="which model, if there are several")
+    parser.add_argument("--rate", type=_number, metavar="N", help="requests/s at the peak")
+    parser.add_argument("--average", type=_number, metavar="N", help="requests/s over the month (default: the peak's)")
+    parser.add_argument("--deadline", type=read_time, metavar="TIME", help="such as 250ms")
+    parser.add_argument("--goodput", type=_share, default=0.99, metavar="SHARE", help="in time (default: 99%%)")
+    parser.add_argument("--full", action="store_true", help="count only answers of all members of an ensemble")
+    parser.add_argument("--headroom", type=_share, default=0.2, metavar="SHARE", help="above the peak (default: 20%%)")
+    parser.add_argument("--spare", type=_spare, default=1, metavar="N", help="machines that may be down (default: 1)")
+    parser.add_argument("--machines", type=Path, metavar="FILE", help="machine types and prices, in TOML")
+    parser.add_argument("--print-machines", action="store_true", help="show the example file, and leave")
+    parser.add_argument("--price", metavar="PRICE", help="of one type given by flags: 5/month or 0.01/hour")
+    parser.add_argument("--cores", type=read_whole, metavar="N", help="of that type")
+    parser.add_argument("--speed", type=_number, default=1.0, metavar="X", help="of its cores, 1 is as measured")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything as JSON")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write a page with plots")
+    parser.set_defaults(run=run)
+
+
+def run(chosen: argparse.Namespace) -> int:
+    """Find the profile, simulate, show."""
+    import msgspec
+
+    from timebound.lab import plan, planned
+    from timebound.lab.fleet import EXAMPLES
+    from timebound.profile import read_saved, this_machine
+
+    if chosen.print_machines:
+        print(EXAMPLES.read_text(), end="")
+        return 0
+    demand, kinds, file = _demand(chosen), _kinds(chosen), _profile(chosen)
+    saved = read_saved(file)
+    name, profile = plan.choose(saved, chosen.model)
+    offers = []
+    for kind in kinds:
+        print(f"simulating {kind.name}", file=sys.stderr, flush=True)
+        offers.append(plan.offer(profile, kind, demand))
+    age_days = (wall() - file.stat().st_mtime) / 86_400
+    sentences = planned.advice(demand, offers, profile.members)
+    if chosen.machines is None and chosen.price is None:
+        sentences.append("these machine types and prices are examples; --print-machines shows how to give yours")
+    doubts = plan.doubts(profile, offers, age_days, this_machine(saved.machine.slots))
+    sentences += [f"doubt: {text}" for text in doubts]
+    print(f"{name}: {planned.asked(demand)}\n\n{planned.table(offers)}\n\n" + "\n".join(sentences))
+    if chosen.json:
+        found = {"model": name, "demand": demand, "profile_age_days": age_days, "offers": offers, "doubts": doubts}
+        chosen.json.write_bytes(msgspec.json.format(msgspec.json.encode(found)) + b"\n")
+    if chosen.html:
+        most = max(each.most_rps for each in offers)
+        rates = [most * share for share in _SHARES]
+        curves = {kind.name: plan.goodput_curve(profile, kind, demand, rates) for kind in kinds} if most else {}
+        chosen.html.write_text(planned.page(f"timebound plan {name}", demand, offers, sentences, curves))
+    return 0 if plan.cheapest(offers) else 1
+
+
+# Of the largest rate of the fastest type; where the others end is seen too.
+_SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.15)
+
+
+def _demand(chosen: argparse.Namespace) -> Demand:
+    from timebound.lab.plan import Demand
+
+    for flag in ("rate", "deadline"):
+        if not getattr(chosen, flag):
+            raise SetupError(f"give --{flag}: for example timebound plan app.py --rate 500 --deadline 1s")
+    average = chosen.average or chosen.rate
+    if average > chosen.rate:
+        raise SetupError(f"--average {average:g} is above the peak, --rate {chosen.rate:g}; raise that")
+    return Demand(
+        rate=chosen.rate,
+        average=average,
+        deadline_s=chosen.deadline,
+        goodput=chosen.goodput,
+        is_full=chosen.full,
+        headroom=chosen.headroom,
+        spare=chosen.spare,
+    )
+
+
+def _kinds(chosen: argparse.Namespace) -> list[MachineType]:
+    from timebound.lab.fleet import EXAMPLES, MachineType, read_machines, read_price
+
+    if (chosen.price is None) != (chosen.cores is None):
+        raise SetupError("--price and --cores belong together: --price 5/month --cores 1")
+    if chosen.price is not None:
+        return [MachineType("given", chosen.cores, read_price(chosen.price), chosen.speed)]
+    return read_machines(chosen.machines or EXAMPLES)
+
+
+def _profile(chosen: argparse.Namespace) -> Path:
+    """The file with the profile; raises `SetupError` saying how to get one."""
+    from timebound.profile import ProfileFile
+
+    if chosen.profile is not None:
+        return Path(chosen.profile)
+    if chosen.target is None:
+        raise SetupError("give what was tuned, or --profile FILE: for example timebound plan app.py --rate 500 ...")
+    folder = resolve({}, os.environ, Path.cwd(), chosen.target if chosen.target.is_dir() else None).profiles
+    cure = f"`timebound tune {chosen.target}` measures one, and so does a server under load when it is stopped"
+    if folder == "none":
+        raise SetupError(f"profiles are not kept here (profiles = none); give --profile FILE, or keep them: {cure}")
+    file = ProfileFile(Path(folder).expanduser(), chosen.target.resolve()).path
+    if not file.is_file():
+        raise SetupError(f"there is no profile of {chosen.target} in {folder}; {cure}")
+    return file
+
+
+def _number(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < 1e9:
+        raise argparse.ArgumentTypeError(f"{text!r} must be a number above 0")
+    return value
+
+
+def _share(text: str) -> float:
+    try:
+        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} must be a share below 1, such as 0.99 or 99%")
+    return value
+
+
+def _spare(text: str) -> int:
+    return read_whole(text, 0)
