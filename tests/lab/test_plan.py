@@ -58,6 +58,14 @@ def test_twice_the_cores_or_twice_the_speed_take_twice_the_rate() -> None:
     )
 
 
+def test_it_is_known_where_larger_batches_than_were_measured_may_do_more() -> None:
+    calm = profile()
+    small = Profile({**calm.learned, "largest": [4, 4.0]}, HERE)
+    assert Measured(small, 2).is_cut(0.5)
+    assert not Measured(calm, 2).is_cut(0.5)  # its largest batch was met
+    assert not Measured(small, 2).is_cut(0.03)  # what was met is more than fits
+
+
 def test_an_ensemble_takes_more_if_it_may_answer_in_part() -> None:
     trio = profile(members=3)
     in_full = World(trio, TWO, msgspec.structs.replace(DEMAND, is_full=True)).most(1)
@@ -109,6 +117,7 @@ def test_no_doubts_about_a_fresh_calm_profile_of_this_machine() -> None:
         ({"machine": Machine()}, [an_offer(TWO)], 1.0, "does not say on what machine"),
         ({}, [an_offer(MachineType("one", 1, 5.0))], 1.0, "one: not the 2 cores"),
         ({}, [an_offer(TWO)], 90.0, "90 days old"),
+        ({}, [msgspec.structs.replace(an_offer(TWO), is_cut=True)], 1.0, "no batch above 32"),
         ({}, [an_offer(TWO, 90.0, 110.0)], 1.0, "90 to 110/s"),
         ({"quantiles": [0.5, 2.0]}, [an_offer(TWO)], 1.0, "4.0 times as long"),
         ({"cells": [[5.0, 1.0, 1.0, 0.01]]}, [an_offer(TWO)], 1.0, "5 batches only"),

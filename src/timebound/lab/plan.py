@@ -152,10 +152,23 @@ class Measured:
 
     def bound(self, deadline_s: float, members: int) -> float:
         """Requests/s if every batch had the best size that the scheduler may choose, and no slot ever waited."""
-        last = max(1, min(self.max_batch, 2 * self._estimate.largest_batch))
+        rates = [n / self.through(n, members) for n in self._batches(deadline_s)]
+        return self._slots * max(rates)
+
+    def is_cut(self, deadline_s: float) -> bool:
+        """Whether larger batches than were ever measured might be better."""
+        *_, before, last = [0.0, *(n / self.through(n, self.members) for n in self._batches(deadline_s))]
+        return self._trusted < self.max_batch and len(self._batches(deadline_s)) == self._trusted and last > before
+
+    @property
+    def _trusted(self) -> int:
+        """The scheduler believes in batches of twice the size that it has met."""
+        return max(1, min(self.max_batch, 2 * self._estimate.largest_batch))
+
+    def _batches(self, deadline_s: float) -> list[int]:
+        """Sizes that the scheduler may choose in an overload."""
         longest_s = BATCH_SHARE * deadline_s
-        fitting = [n for n in range(1, last + 1) if self.through(n, self.members) <= longest_s] or [1]
-        return self._slots * max(n / self.through(n, members) for n in fitting)
+        return [n for n in range(1, self._trusted + 1) if self.through(n, self.members) <= longest_s] or [1]
 
 
 class World:
@@ -227,6 +240,8 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     """One machine, at the goodput asked for: mean over the seeds."""
     most_low: float
     most_high: float
+    is_cut: bool = False
+    """Whether batches larger than any that was measured might do more."""
     machines: int
     per_month: float
     per_million: float
@@ -264,6 +279,7 @@ def offer(profile: Profile, kind: MachineType, demand: Demand) -> Offer:
         most_rps=most,
         most_low=min(rates),
         most_high=max(rates),
+        is_cut=world.pace.is_cut(demand.deadline_s),
         machines=machines,
         per_month=per_month,
         per_million=per_month / (demand.average * HOURS_PER_MONTH * 3600) * 1e6,
@@ -303,6 +319,9 @@ def doubts(profile: Profile, offers: Sequence[Offer], age_days: float, here: Mac
         said.append(f"inputs vary in size; all are taken to be of the mean, {profile.size:.3g}")
     if profile.batches < FEW_BATCHES:
         said.append(f"the profile was learned from {profile.batches} batches only; run `timebound tune`")
+    if any(each.is_cut for each in offers):
+        largest = profile.learned["largest"][0]
+        said.append(f"no batch above {largest} was ever met, and larger ones may do more; `timebound tune` tries them")
     wide = [each for each in offers if each.machines and each.most_high - each.most_low > 0.1 * each.most_rps]
     for each in wide:
         said.append(
