@@ -16,7 +16,7 @@ from timebound.clock import Clock
 from timebound.config import Config
 from timebound.doctor.finding import Finding, ok, problem, warning
 
-# The gateway and one worker with nothing in it, in round numbers.
+# Below this, processes are killed sooner or later, whatever the model. A choice, not a measurement.
 LEAST_MEMORY_MIB = 256
 # Beside connections: sockets to workers, the store, log files, libraries.
 SPARE_FILES = 64
@@ -64,7 +64,7 @@ def memory(available: float) -> Finding:
     """Whether there is room for a server at all."""
     text = f"{available:,.0f} MiB available"
     if available < LEAST_MEMORY_MIB:
-        cure = f"give it {LEAST_MEMORY_MIB} MiB or more; without a model a server takes about half of that"
+        cure = f"give it {LEAST_MEMORY_MIB} MiB or more, and what the models take"
         return problem("memory", text, cure)
     return ok("memory", text)
 
@@ -99,7 +99,7 @@ def processor(architecture: str, flags: set[str]) -> Finding:
     present = [name for flag, name in wanted.items() if flag in flags]
     text = f"x86_64 with {', '.join(present) or 'nothing beyond SSE'}"
     if not {"avx2", "fma"} <= flags:
-        return warning("processor", text, "choose a machine type with AVX2; networks run several times slower without")
+        return warning("processor", text, "choose a machine type with AVX2 and FMA, which fast matrix code is made for")
     return ok("processor", text)
 
 

@@ -36,7 +36,7 @@ SEEDS = (1, 2, 3)
 DEFAULT_MAX_BATCH = 64
 # From here on a plan is doubted: days of the profile, batches it was learned from, requests/s of one machine.
 OLD_DAYS, FEW_BATCHES, FAST_RPS = 30.0, 200, 5000.0
-# The 95 % quantile over the 5 % quantile of a batch's time; 1.2 to 1.5 on a machine of one's own.
+# The 95 % quantile over the 5 % quantile of a batch's time against its prediction. A choice, not a measurement.
 UNREST = 2.0
 # Between the 5 % and the 95 % quantile of a normal distribution, in sigmas.
 _QUANTILES_APART = 2 * 1.645
