@@ -7,7 +7,7 @@ TimeboundError
 │   ├── BadInput          the client's input is wrong (raise it from `prepare`)
 │   ├── KeyReused         the key stands for a request with another body
 │   ├── ModelFailed       the user's code or the model raised
-│   ├── WorkerDied        the process that computed it is gone, twice
+│   ├── Poison            it made workers die or hang, each time alone
 │   ├── DeadlineMissed    the deadline came first and nothing better was there
 │   ├── StoreUnavailable  what was asked needs the shared store, and it does not answer
 │   └── Refusal           a "no" given at once, with a reason and, where it helps, a time to come back
@@ -69,10 +69,10 @@ class ModelFailed(RequestError):
     code = "model_failed"
 
 
-class WorkerDied(RequestError):
-    """The worker computing this request died, and so did its second one."""
+class Poison(RequestError):
+    """Workers that computed this request alone died or hung."""
 
-    code = "worker_died"
+    code = "poison"
 
 
 class DeadlineMissed(RequestError):

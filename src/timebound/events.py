@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from timebound.types import Quality, Request, Result
+from timebound.types import Loss, Quality, Request, Result
 
 log = logging.getLogger("timebound.events")
 
@@ -64,10 +64,19 @@ class Degraded(msgspec.Struct, frozen=True):
 
 
 class BatchLost(msgspec.Struct, frozen=True):
-    """A batch's worker died with it."""
+    """A batch's worker died with it, or was killed because it hung; `loss` says which."""
 
     model: str
     size: int
+    loss: Loss
+
+
+class Quarantined(msgspec.Struct, frozen=True):
+    """A body that killed its worker alone, more than once, is not run for so many seconds."""
+
+    model: str
+    seconds: float
+    loss: Loss
 
 
 class Kept(msgspec.Struct, frozen=True):

@@ -313,6 +313,13 @@ class _Slots:
     def decide(self, slot: Any, batch: Batch, *, go: bool) -> None:
         slot.decide(batch.id, go=go)
 
+    def worker_of(self, slot: Any) -> int:
+        number: int = slot.worker
+        return number
+
+    def kill(self, slot: Any) -> None:
+        slot.kill_worker()
+
 
 def _profile_file(config: Config, target: Path) -> ProfileFile | None:
     if config.profiles == "none":

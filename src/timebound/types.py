@@ -34,6 +34,21 @@ class Body(StrEnum):
     RAW = "raw"
 
 
+class Loss(StrEnum):
+    """How a worker was lost."""
+
+    CRASHED = "crashed"
+    """It ended by itself, or by a signal such as SIGSEGV."""
+    KILLED = "killed"
+    """By a SIGKILL that this server did not send: somebody's, or the system's for want of memory."""
+    HUNG = "hung"
+    """It was killed here, because a batch took far too long."""
+    STOPPED = "stopped"
+    """The same, but somebody had stopped the process: no batch's doing."""
+    GONE = "gone"
+    """It was to go."""
+
+
 class Sample(msgspec.Struct, frozen=True):
     """A body to try on the page: a JSON value, or a raw body as base64 in `data`."""
 

@@ -114,6 +114,12 @@ class Gateway:
     def send(self, slot: Any, batch: Batch, bodies: list[bytes], ask_after_s: float) -> None:
         asyncio.get_running_loop().call_soon(self._compute, slot, batch, bodies)
 
+    def worker_of(self, slot: Any) -> str:
+        return "worker"
+
+    def kill(self, slot: Any) -> None:
+        raise AssertionError("nothing hangs here")
+
     def decide(self, slot: Any, batch: Batch, *, go: bool) -> None:
         raise AssertionError("no ensemble is asked here")
 

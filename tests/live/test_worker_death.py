@@ -1,4 +1,4 @@
-"""Workers that die: their requests are computed again, once; the server stays, and says when it is ready."""
+"""Workers that die: their requests are computed again; the server stays, and says when it is ready."""
 
 from __future__ import annotations
 
@@ -84,13 +84,14 @@ def test_requests_of_other_workers_are_not_touched(gate: Gate) -> None:
             assert [one.read().json(), other.read().json()] == [{"value": 1}, {"value": 2}]
 
 
-def test_a_request_that_kills_two_workers_fails_and_the_server_stays() -> None:
+def test_a_request_that_kills_its_workers_fails_and_the_server_stays() -> None:
     with Serving(MODELS / "dies.py", "--workers", "1") as serving:
         for _ in range(2):
             answer = serving.http.post("/predictions/dies", json={"die": True})
-            assert (answer.status_code, answer.json()["code"]) == (503, "worker_died")
+            assert (answer.status_code, answer.json()["code"]) == (500, "poison")
         assert serving.http.post("/predictions/dies", json={"die": False}).json() == "alive"
-        assert serving.gauge("worker_deaths_total") == 4
+        # A SIGKILL may come from outside: it takes three to be sure, and then none.
+        assert serving.gauge("worker_deaths_total") == 3
         pauses = [line["in_s"] for line in serving.lines("starting a new worker")]
     assert len(pauses) >= 2
     assert pauses == sorted(set(pauses)), "each pause is longer than the one before"

@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from timebound.events import Answered, BatchFinished, BatchLost, BatchStarted, Events, Refused, WorkerDown, WorkerUp
 from timebound.observe.metrics import SECONDS, Metrics
-from timebound.types import Outcome, Quality, Request, Result, Source
+from timebound.types import Loss, Outcome, Quality, Request, Result, Source
 
 REQUEST = Request("r1", "m", b"", 0.0, 1.0)
 
@@ -88,11 +88,11 @@ def test_the_time_in_the_queue_is_that_of_answers() -> None:
 
 def test_batches_are_counted_by_reason_and_measured_by_size() -> None:
     samples = scraped(
-        BatchStarted("m", 3, "all_waiting", 0), BatchStarted("m", 64, "model_limit", 9), BatchLost("m", 64)
+        BatchStarted("m", 3, "all_waiting", 0), BatchStarted("m", 64, "model_limit", 9), BatchLost("m", 64, Loss.KILLED)
     )
     assert samples["batches_total", "m", "all_waiting"] == 1
     assert samples["batches_total", "m", "model_limit"] == 1
-    assert samples["batches_lost_total", "m"] == 1
+    assert samples["batches_lost_total", "m", "killed"] == 1
     assert samples["batch_size_bucket", "m", "4.0"] == 1
     assert samples["batch_size_sum", "m"] == 67
 

@@ -303,21 +303,39 @@ def test_nobody_waits_nobody_computes() -> None:
 # ---------------------------------------------------------------------- worker deaths
 
 
-def test_tickets_of_a_dead_batch_run_again_apart_and_only_once() -> None:
+def test_tickets_of_dead_batches_run_again_apart_as_long_as_there_is_time() -> None:
     scheduler = ready()
     tickets = [ticket(seq, 1.0) for seq in range(4)]
     for one in tickets:
         scheduler.offer(one, 0.0)
-    assert scheduler.batch_lost(taken(scheduler, 0.0), 0.05) == []
+    scheduler.batch_lost(taken(scheduler, 0.0), 0.05)
     again = taken(scheduler, 0.05)
     assert (len(again), again.reason) == (1, "after_loss")
-    lost = scheduler.batch_lost(again, 0.1)
-    assert [(aside.ticket, aside.reason) for aside in lost] == [(again.tickets[0], "lost")]
+    scheduler.batch_lost(again, 0.1)
+    assert scheduler.set_aside() == []
     others = []
     while (batch := scheduler.take(0.1)) is not None:
         others += batch.tickets
         scheduler.batch_done(batch, 0.025, 0.1)
-    assert len(others) == 3
+    assert len(others) == 4
+
+
+def test_suspects_wait_for_a_worker_of_their_own() -> None:
+    scheduler = ready()
+    tickets = [ticket(seq, 1.0) for seq in range(4)]
+    for one in tickets:
+        scheduler.offer(one, 0.0)
+    batch = taken(scheduler, 0.0)
+    for one in batch.tickets:
+        one.is_suspect = True
+    scheduler.batch_lost(batch, 0.05, guilty=tickets[0])
+    assert scheduler.has_suspects
+    assert scheduler.take(0.05) is None
+    seen = []
+    while (trial := scheduler.take_suspects(0.05)) is not None:
+        seen += trial.tickets
+        scheduler.batch_done(trial, 0.025, 0.05)
+    assert seen == tickets[1:]
 
 
 def test_survivors_run_together_where_time_is_short() -> None:

@@ -36,7 +36,7 @@ STATUSES: dict[str, tuple[int, str]] = {
     "headers_too_large": (431, "Headers too large"),
     "internal": (500, "Internal error"),
     "model_failed": (500, "The model failed"),
-    "worker_died": (503, "Worker died"),
+    "poison": (500, "The request kills its worker"),
     "not_ready": (503, "Not ready"),
     "store_unavailable": (503, "Store not available"),
     "draining": (503, "Shutting down"),

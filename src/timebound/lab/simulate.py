@@ -347,8 +347,11 @@ class Simulation:
         del self.running[batch.id]
         self._lose_slot(away_s)
         self._tell("death", batch)
-        for aside in self.scheduler.batch_lost(batch, self.now):
-            self._give_fallback(aside.ticket, aside.reason)
+        # As the gateway does: what is lost alone, and not for the first time, is not tried again.
+        guilty = batch.tickets[0] if len(batch) == 1 and batch.tickets[0].losses else None
+        self.scheduler.batch_lost(batch, self.now, guilty)
+        if guilty is not None and guilty.waiting:
+            self._give_fallback(guilty, "poison")
         self._poll()
 
     def _lose_slot(self, away_s: float) -> None:

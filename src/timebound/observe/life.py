@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from timebound.events import Answered, BatchLost, Events, WorkerDown, WorkerUp
+from timebound.events import Answered, BatchLost, Events, Quarantined, WorkerDown, WorkerUp
 
 log = logging.getLogger("timebound.server")
 
@@ -15,6 +15,7 @@ def log_life(events: Events) -> None:
     events.on(WorkerUp, _worker_up)
     events.on(WorkerDown, _worker_down)
     events.on(BatchLost, _batch_lost)
+    events.on(Quarantined, _quarantined)
 
 
 def _answered(event: Answered) -> None:
@@ -33,4 +34,10 @@ def _worker_down(event: WorkerDown) -> None:
 
 
 def _batch_lost(event: BatchLost) -> None:
-    log.warning("a batch was lost with its worker", extra={"model": event.model, "size": event.size})
+    facts = {"model": event.model, "size": event.size, "loss": event.loss}
+    log.warning("a batch was lost with its worker", extra=facts)
+
+
+def _quarantined(event: Quarantined) -> None:
+    facts = {"model": event.model, "for_s": round(event.seconds), "loss": event.loss}
+    log.error("a request kills its worker and is not run again", extra=facts)

@@ -27,6 +27,7 @@ from timebound.events import (
     Events,
     Kept,
     NotKept,
+    Quarantined,
     Refused,
     TakenOver,
     WorkerDown,
@@ -71,6 +72,7 @@ class Metrics(Collector):
         self._answers: defaultdict[tuple[str, ...], int] = defaultdict(int)
         self._batches: defaultdict[tuple[str, ...], int] = defaultdict(int)
         self._lost: defaultdict[tuple[str, ...], int] = defaultdict(int)
+        self._poison: defaultdict[tuple[str, ...], int] = defaultdict(int)
         self._degradations: defaultdict[tuple[str, ...], int] = defaultdict(int)
         self._ends: defaultdict[tuple[str, ...], int] = defaultdict(int)
         self._starts = 0
@@ -89,6 +91,7 @@ class Metrics(Collector):
         events.on(BatchStarted, self._batch_started)
         events.on(BatchFinished, self._batch_finished)
         events.on(BatchLost, self._batch_lost)
+        events.on(Quarantined, self._quarantined)
         events.on(Degraded, self._degraded)
         events.on(Kept, self._kept)
         events.on(NotKept, self._not_kept)
@@ -131,7 +134,10 @@ class Metrics(Collector):
         self._degradations[event.model, event.quality, event.reason] += event.count
 
     def _batch_lost(self, event: BatchLost) -> None:
-        self._lost[event.model,] += 1
+        self._lost[event.model, event.loss] += 1
+
+    def _quarantined(self, event: Quarantined) -> None:
+        self._poison[event.model,] += 1
 
     def _kept(self, event: Kept) -> None:
         self._write_lag[event.model,].add(event.seconds)
@@ -166,7 +172,8 @@ class Metrics(Collector):
             ("model", "quality", "reason"),
             self._degradations,
         )
-        yield _counter("batches_lost", "Batches whose worker died.", ("model",), self._lost)
+        yield _counter("batches_lost", "Batches whose worker died, and how.", ("model", "loss"), self._lost)
+        yield _counter("quarantined", "Bodies that killed their worker and were locked up.", ("model",), self._poison)
         yield _counter("results_not_kept", "Results that Redis did not get.", ("model", "reason"), self._unkept)
         yield _counter("take_overs", "Requests taken over from a server that died.", ("model",), self._take_overs)
         yield _counter(

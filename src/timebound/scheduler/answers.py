@@ -17,7 +17,7 @@ from typing import Protocol
 import msgspec
 
 from timebound.clock import Clock
-from timebound.errors import BadInput, DeadlineMissed, Refusal, RequestError, WorkerDied
+from timebound.errors import BadInput, DeadlineMissed, Poison, Refusal, RequestError
 from timebound.events import Degraded, Events
 from timebound.scheduler.claims import Claims, is_worth_keeping
 from timebound.scheduler.margin import Margin
@@ -88,6 +88,11 @@ class Answers:
         """The request with this key that another attempt can join."""
         return self._by_key.get(key)
 
+    def queued(self) -> list[Pending]:
+        """The requests somebody waits for that have not started."""
+        pendings = {id(attempt.pending): attempt.pending for attempt in self._guarded.values()}
+        return [pending for pending in pendings.values() if pending.ticket.state is State.QUEUED]
+
     def add(self, pending: Pending, request: Request, deliver: Deliver, *, has_joined: bool = False) -> Attempt:
         """One more client waits for `pending`."""
         attempt = Attempt(next(self._numbers), request, deliver, pending, has_joined)
@@ -107,6 +112,7 @@ class Answers:
         self._remove(attempt)
         if not pending.attempts:
             keep = pending.key is not None and not pending.is_falling and pending.is_offered
+            keep = keep and not pending.ticket.is_suspect  # a worker is risked only for somebody who waits
             self._scheduler.abandon(pending.ticket, self._clock.now(), keep)
             if not keep:
                 self.forget(pending)
@@ -165,8 +171,8 @@ class Answers:
     def _refusal(self, ticket: Ticket, reason: str, retry_after_s: float | None = None) -> RequestError:
         if reason == "removed":
             return RequestError("the model is no longer served", code="unknown_model")
-        if reason == "lost":
-            return WorkerDied("the worker died while computing this request")
+        if reason == "poison":
+            return Poison("workers died or hung on this request alone, so it is not tried again for a while")
         if reason == "too_long":
             return BadInput("this request is longer than the model takes; send a shorter one", code="too_long")
         if reason not in _REFUSALS:

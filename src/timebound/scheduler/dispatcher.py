@@ -1,7 +1,8 @@
 """The small loop around the scheduler: takes requests in, hands batches to free slots, delivers what comes back.
 
-It waits on nothing and polls nothing. Three things move it: a request arrives (or its client leaves), a slot
-reports, a guard timer fires. Requests that arrive in one turn of the event loop are dispatched together at its end.
+It waits on nothing and polls nothing. Four things move it: a request arrives (or its client leaves), a slot
+reports or is lost, a guard's time comes, a batch hangs. Requests that arrive in one turn of the event loop are
+dispatched together at its end.
 
 What a waiting client gets, best first: the full answer; the members that are done when its time is up or the
 backlog needs the slot; the model's fallback; a refusal. Each attempt has a guard, a timer shortly before its
@@ -21,14 +22,17 @@ import msgspec
 
 from timebound.clock import Clock, Wall
 from timebound.errors import KeyReused
-from timebound.events import BatchFinished, BatchLost, BatchStarted, Degraded, Events
+from timebound.events import BatchFinished, BatchLost, BatchStarted, Degraded, Events, Quarantined
 from timebound.scheduler.answers import Answers, Helper
 from timebound.scheduler.claims import Claims
 from timebound.scheduler.pending import Attempt, Pending
+from timebound.scheduler.quarantine import Quarantine, mark_of
 from timebound.scheduler.scheduler import Scheduler
 from timebound.scheduler.ticket import Batch, ModelSpec, State, Step, Ticket
+from timebound.scheduler.trials import Trials
+from timebound.scheduler.watchdog import Watchdog
 from timebound.store.base import Store
-from timebound.types import Deliver, ModelInfo, Outcome, Quality, Report, Request, Result
+from timebound.types import Deliver, Loss, ModelInfo, Outcome, Quality, Report, Request, Result
 
 Slot = Hashable
 
@@ -45,6 +49,8 @@ class Slots(Protocol):
 
     def send(self, slot: Slot, batch: Batch, bodies: list[bytes], ask_after_s: float) -> None: ...
     def decide(self, slot: Slot, batch: Batch, *, go: bool) -> None: ...
+    def worker_of(self, slot: Slot) -> Hashable: ...
+    def kill(self, slot: Slot) -> None: ...
 
 
 class _Running(msgspec.Struct, eq=False):
@@ -53,6 +59,8 @@ class _Running(msgspec.Struct, eq=False):
     batch: Batch
     tickets: list[Ticket]
     stage_started: float
+    is_hung: bool = False
+    """Its worker has been killed for it; the slot is not down yet."""
 
 
 class Dispatcher:
@@ -96,6 +104,15 @@ class Dispatcher:
         self._free: dict[Slot, None] = {}  # a dict keeps the order in which slots became free
         self._running: dict[Slot, _Running] = {}
         self._retiring: dict[Slot, Callable[[], None]] = {}
+        self._quarantine = Quarantine()
+        self._trials = Trials(slots.worker_of)
+        self._watchdog = Watchdog(
+            lambda: [running.batch for running in self._running.values() if not running.is_hung],
+            limit_s=scheduler.hang_limit_s,
+            on_hang=self._kill,
+            clock=clock,
+            loop=loop,
+        )
         self._poll_is_due = False
 
     # ------------------------------------------------------------------ what others may know
@@ -211,6 +228,12 @@ class Dispatcher:
 
     def _compute(self, pending: Pending) -> None:
         """It is this gateway's to compute: find out its size if need be, and let the scheduler have it."""
+        if len(self._quarantine):
+            mark, now = mark_of(pending), self._clock.now()
+            if self._quarantine.locked_s(mark, now):
+                self._answers.give_up(pending, "poison")
+                return
+            pending.ticket.is_suspect = self._quarantine.is_suspect(mark, now)
         if pending.info.has_size:
             self._helper.size(pending.info.name, pending.body, partial(self._sized, pending))
         else:
@@ -258,8 +281,8 @@ class Dispatcher:
         if not busy:
             done()
 
-    def slots_down(self, slots: Iterable[Slot]) -> None:
-        """A worker's slots are gone, all at once; what ran there is dispatched once more, or fails."""
+    def slots_down(self, slots: Iterable[Slot], loss: Loss = Loss.GONE) -> None:
+        """A worker's slots are gone, all at once; what ran there is dispatched again, as long as there is time."""
         lost = []
         for slot in slots:
             self._free.pop(slot, None)
@@ -270,11 +293,47 @@ class Dispatcher:
         for running in lost:
             batch = running.batch
             self._hand_over(batch)
-            self._events.emit(BatchLost(batch.model, len(running.tickets)))
-            for aside in self._scheduler.batch_lost(batch, self._clock.now()):
-                self._answers.give_up(aside.ticket.payload, aside.reason)
+            self._events.emit(BatchLost(batch.model, len(running.tickets), loss))
+            guilty = self._blame(running, loss, is_alone=len(lost) == 1)
+            self._scheduler.batch_lost(batch, self._clock.now(), guilty)
+            if guilty is not None:
+                self._lock_up(guilty, loss)
             self._forget_unwanted(running)
         self._poll()
+
+    def _blame(self, running: _Running, loss: Loss, *, is_alone: bool) -> Ticket | None:
+        """Make suspects of a lost batch's items; the one that is proven guilty, if it is."""
+        # The first SIGKILL from outside says nothing about the batch, and a process that was stopped never does.
+        is_own_doing = loss in (Loss.CRASHED, Loss.HUNG)
+        if loss not in (Loss.CRASHED, Loss.HUNG, Loss.KILLED):
+            return None
+        now, tickets = self._clock.now(), running.tickets
+        for ticket in tickets:
+            if is_own_doing or ticket.losses:
+                ticket.is_suspect = True
+                self._quarantine.suspect(mark_of(ticket.payload), now)
+        if is_alone and len(tickets) == 1 and self._quarantine.lost_alone(mark_of(tickets[0].payload), loss, now):
+            return tickets[0]
+        return None
+
+    def _lock_up(self, guilty: Ticket, loss: Loss) -> None:
+        """It fails, and so does whoever waits with the same body; attempts to come are told at once."""
+        pending: Pending = guilty.payload
+        mark = mark_of(pending)
+        self._events.emit(Quarantined(pending.info.name, self._quarantine.locked_s(mark, self._clock.now()), loss))
+        self._answers.give_up(pending, "poison")
+        for other in self._answers.queued():
+            if mark_of(other) == mark:
+                self._scheduler.withdraw(other.ticket)
+                self._answers.give_up(other, "poison")
+
+    def _kill(self, hung: Batch) -> None:
+        """A batch hangs: its worker is killed; what that means for its slots is heard when it is gone."""
+        for slot, running in self._running.items():
+            if running.batch is hung:
+                running.is_hung = True
+                self._slots.kill(slot)
+                return
 
     def _hand_over(self, batch: Batch) -> None:
         """A batch of a version that is no longer served was lost: its tickets go to the version that took over."""
@@ -302,6 +361,8 @@ class Dispatcher:
         if not step.go:
             # Next batch first: the slot computes while answers are written.
             del self._running[slot]
+            if len(self._quarantine):
+                self._clear(running)
             self._slot_free(slot)
         self._deliver(running, report, step)
         self._settle_aside()
@@ -353,6 +414,13 @@ class Dispatcher:
         self._free[slot] = None
         self._poll()
 
+    def _clear(self, running: _Running) -> None:
+        """The batch was answered: none of its items is what killed a worker."""
+        for ticket in running.tickets:
+            if (ticket.is_suspect or ticket.losses) and ticket.payload is not None:
+                ticket.is_suspect = False
+                self._quarantine.clear(mark_of(ticket.payload))
+
     def _count_slots(self) -> None:
         self._scheduler.set_slots(len(self._free) + len(self._running) - len(self._retiring))
 
@@ -364,19 +432,36 @@ class Dispatcher:
     def _poll(self) -> None:
         self._poll_is_due = False
         now = self._clock.now()
-        while self._free:
+        if self._scheduler.has_suspects or self._trials.worker is not None:
+            self._poll_suspects(now)
+        while self._free and (slot := self._trials.open_slot(self._free)) is not None:
             batch = self._scheduler.take(now)
             self._settle_aside()
             if batch is None:
                 return
-            slot = next(iter(self._free))
-            del self._free[slot]
-            self._running[slot] = _Running(batch, list(batch.tickets), now)
-            queued = self._scheduler.queued()
-            left_s = min(self._models[batch.model].deadline_s, batch.latest_end - now)
-            ask_after_s = 0.0 if queued else max(0.0, _ASK_AFTER * left_s)
-            self._slots.send(slot, batch, [ticket.payload.body for ticket in batch.tickets], ask_after_s)
-            self._events.emit(BatchStarted(batch.model, len(batch.tickets), batch.reason, queued))
+            self._begin(slot, batch, now)
+
+    def _poll_suspects(self, now: float) -> None:
+        """Give the next suspects a worker of their own, when one runs nothing else."""
+        if self._trials.slot in self._running:
+            return
+        slot = self._trials.choose(self._free, self._running, self._retiring)
+        batch = self._scheduler.take_suspects(now) if slot is not None else None
+        self._settle_aside()
+        if batch is not None:
+            self._begin(slot, batch, now)
+        elif not self._scheduler.has_suspects:
+            self._trials.end()
+
+    def _begin(self, slot: Slot, batch: Batch, now: float) -> None:
+        del self._free[slot]
+        self._running[slot] = _Running(batch, list(batch.tickets), now)
+        self._watchdog.watch(batch)
+        queued = self._scheduler.queued()
+        left_s = min(self._models[batch.model].deadline_s, batch.latest_end - now)
+        ask_after_s = 0.0 if queued else max(0.0, _ASK_AFTER * left_s)
+        self._slots.send(slot, batch, [ticket.payload.body for ticket in batch.tickets], ask_after_s)
+        self._events.emit(BatchStarted(batch.model, len(batch.tickets), batch.reason, queued))
 
     def _forget_unwanted(self, running: _Running) -> None:
         """Requests kept for a retry that did not come before their batch was over."""

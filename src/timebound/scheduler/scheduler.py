@@ -18,7 +18,8 @@ BACKLOG_DEADLINES = 1.25  # seconds of waiting work per slot, as a multiple of t
 MEMBER_RESERVE = 0.3
 MIN_RETRY_AFTER_S = 0.05
 PROBE_AFTER_S = 1.0  # an idle server does not believe for longer than this that it is too slow
-MAX_REDISPATCH = 1  # how often a ticket may outlive the death of its batch
+HANG_FLOOR_S = 0.5  # a short pause of the machine is no hang: a new worker would take longer than that
+TRIAL_SHARE = 0.25  # of the time suspects have left: their worker does nothing else while they run
 
 
 class Scheduler:
@@ -37,6 +38,7 @@ class Scheduler:
         self._overload = Overload()
         self._probe: Ticket | None = None  # to be run whatever the estimate says
         self._survivors = Survivors()
+        self._suspects = Survivors()
 
     # ------------------------------------------------------------------ set-up
 
@@ -56,7 +58,7 @@ class Scheduler:
         waiting = [e[2] for lane in served.lanes.values() for queue in lane.queues for e in queue.by_deadline]
         for ticket in waiting:
             ticket.state, ticket.place = State.OUT, None
-        return waiting + self._survivors.remove_model(name)
+        return waiting + self._survivors.remove_model(name) + self._suspects.remove_model(name)
 
     def set_slots(self, slots: int) -> None:
         """How many slots are alive now, busy ones included."""
@@ -84,12 +86,20 @@ class Scheduler:
         """How many tickets wait, for one model or for all."""
         if model is not None:
             return self._models[model].queued
-        return sum(served.queued for served in self._models.values()) + len(self._survivors)
+        return sum(served.queued for served in self._models.values()) + len(self._survivors) + len(self._suspects)
+
+    @property
+    def has_suspects(self) -> bool:
+        """Whether tickets wait that must run alone in a worker."""
+        return bool(self._suspects)
 
     # ------------------------------------------------------------------ tickets in
 
     def offer(self, ticket: Ticket, now: float) -> Verdict | None:
         """Queue a ticket (None), or say at once why not."""
+        if ticket.is_suspect:
+            self._suspects.add(ticket.model, [ticket], 1)
+            return None
         served = self._models[ticket.model]
         lane = served.lane(ticket.size)
         if ticket.attempt == 1:
@@ -171,7 +181,7 @@ class Scheduler:
 
     def _unqueue(self, ticket: Ticket) -> None:
         if ticket.place is None:
-            self._survivors.remove(ticket)
+            (self._suspects if ticket.is_suspect else self._survivors).remove(ticket)
             return
         served = self._models[ticket.model]
         served.lane(ticket.size).remove(ticket)
@@ -196,7 +206,7 @@ class Scheduler:
         if probe is not None:
             return probe
         waiting = self._purge(now)
-        if self._survivors and (again := self._take_survivors(now)) is not None:
+        if self._survivors and (again := self._take_again(self._survivors, "after_loss", now)) is not None:
             return again
         if not waiting:
             return None
@@ -306,7 +316,7 @@ class Scheduler:
         served = self._served(batch)
         if served.estimate.observations < 4:
             return max(30.0, 10 * served.spec.deadline_s)
-        return 3.0 * served.estimate.safe * batch.predicted_s + max(0.25, 0.1 * served.spec.deadline_s)
+        return 3.0 * served.estimate.safe * batch.predicted_s + max(HANG_FLOOR_S, 0.1 * served.spec.deadline_s)
 
     # ------------------------------------------------------------------ results
 
@@ -364,28 +374,39 @@ class Scheduler:
             ticket.members_done = batch.members_done
         self._running.close(batch, now)
 
-    def batch_lost(self, batch: Batch, now: float) -> list[SetAside]:
-        """The worker died. Its tickets compete again, once, in smaller parts; those that may not are returned."""
-        if batch.closed:
-            return []
-        self._running.close(batch, now)
-        live = [ticket for ticket in batch.tickets if ticket.waiting]
-        again = [ticket for ticket in live if ticket.losses < MAX_REDISPATCH]
-        estimate = self._served(batch).estimate
-        self._survivors.add(batch.model, again, part_size(estimate, again, now + self.margin_s, self._slots))
-        return [SetAside(ticket, "lost") for ticket in live if ticket not in again]
+    def batch_lost(self, batch: Batch, now: float, guilty: Ticket | None = None) -> None:
+        """Its worker is gone. Its tickets run again as long as there is time, apart from others and in smaller parts.
 
-    def _take_survivors(self, now: float) -> Batch | None:
-        while (part := self._survivors.take()) is not None:
+        Those marked as suspects wait for `take_suspects`. One that is found `guilty` does not run again.
+        """
+        if batch.closed:
+            return
+        self._running.close(batch, now)
+        live = [ticket for ticket in batch.tickets if ticket.waiting and ticket is not guilty]
+        estimate, end = self._served(batch).estimate, now + self.margin_s
+        suspects = [ticket for ticket in live if ticket.is_suspect]
+        self._suspects.add(batch.model, suspects, part_size(estimate, suspects, end, 1, TRIAL_SHARE))
+        others = [ticket for ticket in live if not ticket.is_suspect]
+        self._survivors.add(batch.model, others, part_size(estimate, others, end, self._slots))
+
+    def take_suspects(self, now: float) -> Batch | None:
+        """The next suspects; the caller sees to it that their worker runs nothing else."""
+        return self._take_again(self._suspects, "suspect", now)
+
+    def _take_again(self, survivors: Survivors, reason: str, now: float) -> Batch | None:
+        while (part := survivors.take()) is not None:
             model, tickets = part
-            served = self._models[model]
+            served = self._models.get(model)
+            if served is None:  # it was removed while its batch ran
+                self._aside += [SetAside(ticket, "removed") for ticket in tickets]
+                continue
             due = now + self.margin_s + served.estimate.predict(len(tickets), max(t.size for t in tickets))
             for ticket in [ticket for ticket in tickets if ticket.deadline < due]:
                 tickets.remove(ticket)
                 ticket.state = State.OUT
                 self._aside.append(SetAside(ticket, "too_late"))
             if tickets:
-                return self._start(served, tickets, "after_loss", now)
+                return self._start(served, tickets, reason, now)
         return None
 
     def _served(self, batch: Batch) -> Served:

@@ -1,6 +1,6 @@
 """Tickets that outlived the death of their batch: they run again, apart from the others and in smaller parts.
 
-One of them may be what killed the worker. Alone it can do no more harm, so parts are as small as time allows.
+One of them may be what killed the worker, so parts are as small as time allows: an item that kills is found alone.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ class Survivors:
         return gone
 
 
-def part_size(estimate: Estimate, tickets: list[Ticket], now: float, slots: int) -> int:
-    """How many survivors may run together: one if time allows, so that an item that kills is found alone."""
+def part_size(estimate: Estimate, tickets: list[Ticket], now: float, slots: int, share: float = 1.0) -> int:
+    """How many survivors may run together: one if that takes no more than this share of the time they have left."""
     if not tickets:
         return 1
     size = max(ticket.size for ticket in tickets)
-    slack = max(ticket.deadline for ticket in tickets) - now
+    slack = share * (max(ticket.deadline for ticket in tickets) - now)
     part = 1
     while part < len(tickets):
         seconds = estimate.safe * estimate.predict(part, size, 0, slots)

@@ -48,6 +48,7 @@ class Ticket(msgspec.Struct, eq=False):
     payload: Any = None
     members_done: int = 0
     losses: int = 0  # batches that died under this ticket
+    is_suspect: bool = False  # it may be what killed a worker: it runs apart, alone in a worker
     state: State = State.OUT
     waiting: bool = True  # somebody still wants the answer
     abandoned: bool = False  # its client has gone; kept for a retry
@@ -65,7 +66,7 @@ class Verdict:
 
 @dataclass(slots=True, frozen=True)
 class SetAside:
-    """A queued ticket that the policy gave up on. `reason` is a stable code: "too_late", "displaced", "lost"."""
+    """A queued ticket that the policy gave up on. `reason` is a stable code: "too_late", "displaced"."""
 
     ticket: Ticket
     reason: str

@@ -7,6 +7,7 @@ import logging
 import os
 import socket
 import sys
+from pathlib import Path
 
 from timebound.errors import SetupError
 from timebound.workers import wire
@@ -92,3 +93,12 @@ class Child:
             self.ready.set_exception(SetupError("the worker process ended before it was ready; see its output above"))
         if not self.ready.cancelled():
             self.ready.exception()  # seen: a worker that dies while stopping has nobody waiting for this
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether somebody has stopped this process (SIGSTOP)."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] in ("T", "t")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from pathlib import Path
 
 import msgspec
 
-from timebound.types import ModelInfo
+from timebound.types import Loss, ModelInfo
 from timebound.workers import wire
-from timebound.workers.child import Child
+from timebound.workers.child import Child, is_stopped
 from timebound.workers.pool import Dispatch, Slot
 
 
@@ -58,6 +59,7 @@ class Worker:
         self.is_leaving = False
         """It was asked to leave when it is done; nobody is missing when it is gone."""
         self.is_lost = False
+        self._hung_as: Loss | None = None
         self.connected = asyncio.Event()
         """Set when its slots could take batches, or never will."""
 
@@ -69,9 +71,13 @@ class Worker:
             if self.is_up:
                 self.is_up = False
                 self.child.kill()  # if it lives, it is out of step; the next one is not
-                dispatch.slots_down(self.slots)
+                # No more batches; what becomes of those it ran depends on how it ended, which is known in a moment.
+                dispatch.retire(self.slots, lambda: None)
 
-        self.slots = [Slot(self.child.number, number, count, dispatch, on_lost) for number in range(count)]
+        number = self.child.number
+        self.slots = [
+            Slot(number, place, count, dispatch, on_lost=on_lost, on_hang=self.hang) for place in range(count)
+        ]
 
     def come_up(self, dispatch: Dispatch) -> None:
         """Take batches from now on."""
@@ -79,6 +85,17 @@ class Worker:
             self.is_up = True
             for slot in self.slots:
                 dispatch.slot_up(slot)
+
+    def hang(self) -> None:
+        """A batch takes far too long: end the process."""
+        self._hung_as = Loss.STOPPED if is_stopped(self.child.pid) else Loss.HUNG
+        self.child.kill()
+
+    def loss(self, code: int | None) -> Loss:
+        """How it was lost, if it ended with this exit code."""
+        if self._hung_as is not None:
+            return self._hung_as
+        return Loss.KILLED if code == -signal.SIGKILL else Loss.CRASHED
 
     def retire(self, dispatch: Dispatch) -> None:
         """Give it no more batches, and let it go when those it runs are done."""

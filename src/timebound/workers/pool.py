@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, cast
 
 from timebound.errors import WireError
-from timebound.types import Outcome, Report, Timing
+from timebound.types import Loss, Outcome, Report, Timing
 from timebound.workers import wire
 
 log = logging.getLogger("timebound.workers")
@@ -19,7 +19,7 @@ class Dispatch(Protocol):
     """Who is told about slots; the scheduler's dispatcher."""
 
     def slot_up(self, slot: Slot) -> None: ...
-    def slots_down(self, slots: Sequence[Slot]) -> None: ...
+    def slots_down(self, slots: Sequence[Slot], loss: Loss) -> None: ...
     def report(self, slot: Slot, report: Report) -> None: ...
     def retire(self, slots: Sequence[Slot], done: Callable[[], None]) -> None: ...
 
@@ -28,7 +28,14 @@ class Slot(asyncio.Protocol):
     """One batch at a time in a worker, over a socket of its own."""
 
     def __init__(
-        self, worker: int, number: int, siblings: int, dispatch: Dispatch, on_lost: Callable[[], None]
+        self,
+        worker: int,
+        number: int,
+        siblings: int,
+        dispatch: Dispatch,
+        *,
+        on_lost: Callable[[], None],
+        on_hang: Callable[[], None],
     ) -> None:
         self.worker = worker
         self.number = number
@@ -36,6 +43,10 @@ class Slot(asyncio.Protocol):
         """Slots of its worker, itself included; each has a core."""
         self._dispatch = dispatch
         self._on_lost = on_lost
+        self.kill_worker = on_hang
+        """Ends the whole worker, because a batch hangs here."""
+        self.items = 0
+        """Items it was given so far."""
         self._transport: asyncio.Transport | None = None
         self._reader = wire.FrameReader()
         self._batch_id: int | None = None
@@ -51,6 +62,7 @@ class Slot(asyncio.Protocol):
     def send(self, head: wire.Batch, payloads: Sequence[bytes]) -> None:
         """Start a batch here."""
         self._batch_id = head.id
+        self.items += len(payloads)
         if self._transport is not None and not self._transport.is_closing():
             self._transport.writelines(wire.encode(head, payloads))
 

@@ -207,6 +207,9 @@ class Supervisor:
         worker.connected.set()
         code = await child.gone()
         del self._workers[child.number]
+        if worker.slots:
+            worker.is_up = False  # if the sockets have not told yet
+            self._dispatch.slots_down(worker.slots, worker.loss(code))
         for slot in worker.slots:
             slot.close()
         if not worker.generation.doors.is_set():
@@ -232,7 +235,7 @@ class Supervisor:
         if not worker.generation.doors.is_set():
             return  # it died, or was dismissed, at the door
         if worker.is_understudy:
-            await self._understudy.open(sockets[0])
+            await self._understudy.open(sockets[0], worker.child.kill)
             worker.is_up = True
             return
         worker.come_up(self._dispatch)

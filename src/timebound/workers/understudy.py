@@ -21,6 +21,10 @@ _MOST_WAITING = 4096
 _MOST_BYTES = 64 << 20
 """Of bodies that were asked about and not yet answered: an understudy that stands still must not fill the memory."""
 
+PATIENCE_S = 1.0
+"""With a process that answers nothing at all. Calls that take longer than a twentieth of that do not hold up others in
+it, so it hangs."""
+
 _GONE = Outcome(b"", code="understudy_gone")
 
 
@@ -54,9 +58,12 @@ class Understudy:
         """Ask for the size of a request; `done` gets None if it cannot be told."""
         self._ask(SIZE, model, body, lambda outcome, size: done(None if outcome.code else size))
 
-    async def open(self, sock: socket.socket) -> None:
-        """Take over the gateway's end of a new understudy's socket; one that was there before answers what it has."""
-        talk = _Talk(self._lost)
+    async def open(self, sock: socket.socket, on_hang: Callable[[], None]) -> None:
+        """Take over the gateway's end of a new understudy's socket; one that was there before answers what it has.
+
+        `on_hang` is called if it stops answering.
+        """
+        talk = _Talk(self._lost, on_hang, self._loop)
         await self._loop.create_unix_connection(lambda: talk, sock=sock)
         self._talk = talk
         if self._asks:
@@ -91,8 +98,14 @@ class Understudy:
 class _Talk(asyncio.Protocol):
     """The questions to one process, until it is gone."""
 
-    def __init__(self, on_lost: Callable[[_Talk], None]) -> None:
+    def __init__(
+        self, on_lost: Callable[[_Talk], None], on_hang: Callable[[], None], loop: asyncio.AbstractEventLoop
+    ) -> None:
         self._on_lost = on_lost
+        self._on_hang = on_hang
+        self._loop = loop
+        self._timer: asyncio.TimerHandle | None = None  # set while something is unanswered
+        self._heard = 0
         self._transport: asyncio.Transport | None = None
         self._reader = wire.FrameReader()
         self._away: dict[int, Done] = {}
@@ -102,11 +115,14 @@ class _Talk(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._on_lost(self)
+        if self._timer is not None:
+            self._timer.cancel()
         lost, self._away = self._away, {}
         for done in lost.values():
             done(_GONE, 1.0)
 
     def data_received(self, data: bytes) -> None:
+        self._heard += 1
         for head, body in self._reader.feed(data):
             assert isinstance(head, wire.ErrandDone)
             done = self._away.pop(head.number)
@@ -122,3 +138,18 @@ class _Talk(asyncio.Protocol):
             [len(ask.body) for ask in asks],
         )
         self._transport.writelines(wire.encode(head, [ask.body for ask in asks]))
+        if self._timer is None:
+            self._watch()
+
+    def _watch(self) -> None:
+        self._timer = self._loop.call_later(PATIENCE_S, self._look, self._heard)
+
+    def _look(self, heard: int) -> None:
+        """It has had a while. If it said nothing in all that time, it hangs."""
+        self._timer = None
+        if not self._away:
+            return
+        if heard == self._heard:
+            self._on_hang()
+        else:
+            self._watch()

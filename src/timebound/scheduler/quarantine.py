@@ -1,0 +1,89 @@
+"""Bodies that may have killed their worker, and those that surely did, by fingerprint.
+
+A batch that is lost makes suspects of its items. A suspect runs alone in a worker; an answer clears it, and only what
+is lost alone is held against it. So an innocent that shared a batch or a worker with a killer is never locked up.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+import msgspec
+
+from timebound.scheduler.pending import Pending
+from timebound.store.fingerprint import of_bytes, of_json
+from timebound.types import Body, Loss
+
+GUILTY = 6
+WEIGHTS = {Loss.CRASHED: 3, Loss.HUNG: 3, Loss.KILLED: 2, Loss.STOPPED: 0, Loss.GONE: 0}
+"""What a loss alone weighs. A crash or a hang that happens twice is the item's doing; a kill may come from outside."""
+FIRST_LOCK_S = 60.0
+LONGEST_LOCK_S = 600.0
+SUSPECT_S = 60.0
+"""Suspicion ends so long after the last loss."""
+MOST_BODIES = 1024
+
+
+class _Record(msgspec.Struct):
+    until: float
+    """When it is forgotten."""
+    weight: int = 0
+    lock_s: float = 0.0
+    locked_until: float = 0.0
+
+
+class Quarantine:
+    """Remembers at most `MOST_BODIES`; the oldest is forgotten first."""
+
+    def __init__(self) -> None:
+        self._records: OrderedDict[bytes, _Record] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def suspect(self, mark: bytes, now: float) -> None:
+        """It was in a batch that was lost."""
+        record = self._records.setdefault(mark, _Record(now))
+        record.until = max(record.until, now + SUSPECT_S)
+        self._records.move_to_end(mark)
+        while len(self._records) > MOST_BODIES:
+            self._records.popitem(last=False)
+
+    def lost_alone(self, mark: bytes, loss: Loss, now: float) -> bool:
+        """It was the only item its worker had. Is it guilty now? Then it is locked up, longer each time."""
+        if not WEIGHTS[loss]:
+            return False
+        self.suspect(mark, now)
+        record = self._records[mark]
+        record.weight += WEIGHTS[loss]
+        if record.weight < GUILTY:
+            return False
+        record.lock_s = min(LONGEST_LOCK_S, 2 * record.lock_s or FIRST_LOCK_S)
+        record.locked_until = now + record.lock_s
+        record.until = record.locked_until + LONGEST_LOCK_S
+        record.weight = GUILTY - WEIGHTS[loss]  # once out, one more such loss is enough
+        return True
+
+    def clear(self, mark: bytes) -> None:
+        """It has been answered."""
+        self._records.pop(mark, None)
+
+    def is_suspect(self, mark: bytes, now: float) -> bool:
+        """Whether it is to run alone."""
+        record = self._records.get(mark)
+        if record is not None and record.until <= now:
+            del self._records[mark]
+            return False
+        return record is not None
+
+    def locked_s(self, mark: bytes, now: float) -> float:
+        """For how many seconds more it is not run at all."""
+        record = self._records.get(mark)
+        return max(0.0, record.locked_until - now) if record is not None else 0.0
+
+
+def mark_of(pending: Pending) -> bytes:
+    """What a request is known by here: its model, and its body without the fields that differ between attempts."""
+    info = pending.info
+    body = of_json(pending.body, info.key_ignore) if info.body is Body.JSON else of_bytes(pending.body)
+    return info.name.encode() + b"\0" + body

@@ -1,0 +1,37 @@
+"""Does to its worker what a request says: dies, hangs, or stands still at a gate; counts what it is given."""
+
+import ctypes
+import fcntl
+import os
+import signal
+import time
+from typing import Any
+
+import timebound as tb
+
+
+class Breaks(tb.Model):
+    deadline = 20.0
+    parallel = True
+    example = {"value": 0}  # noqa: RUF012 - read once, never changed
+
+    class Request(tb.Struct):
+        value: int
+        harm: str = ""
+        gate: str = ""
+
+    def infer(self, batch: Any) -> Any:
+        for request in batch:
+            if request.gate:
+                with open(request.gate) as file:
+                    fcntl.flock(file, fcntl.LOCK_SH)
+        for request in batch:
+            if request.harm == "crash":
+                ctypes.string_at(0)
+            elif request.harm == "exit":
+                os._exit(3)
+            elif request.harm == "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            elif request.harm == "hang":
+                time.sleep(600)
+        return [request.value for request in batch]
