@@ -1,0 +1,57 @@
+"""A model that takes a known time by sleeping, and does harm to its worker when a request says so."""
+
+import ctypes
+import time
+from typing import Any, ClassVar
+
+import timebound as tb
+
+BATCH_S = 0.005
+ITEM_S = 0.004
+MAX_BATCH = 8
+DEADLINE_S = 1.0
+HOG_BYTES = 200_000_000
+RELEASE = 1  # a reload finds another number here
+
+
+class Chaos(tb.Model):
+    """Seven times the number, and three."""
+
+    name = "chaos"
+    version = str(RELEASE)
+    deadline = DEADLINE_S
+    max_batch = MAX_BATCH
+    example: ClassVar[Any] = {"n": 1}
+
+    class Request(tb.Struct):
+        n: int
+        harm: str = ""
+
+    def load(self) -> None:
+        self.kept: list[bytearray] = []
+
+    def prepare(self, request: Any) -> Any:
+        return request, RELEASE
+
+    def infer(self, batch: Any) -> Any:
+        items = list(zip(*batch, strict=True)) if isinstance(batch, tuple) else batch
+        time.sleep(BATCH_S + ITEM_S * len(items))
+        for request, _ in items:
+            self.suffer(request.harm)
+        releases = {int(release) for _, release in items}
+        return [(7 * request.n + 3, len(releases)) for request, _ in items]
+
+    def suffer(self, harm: str) -> None:
+        if harm == "crash":
+            ctypes.string_at(0)
+        elif harm == "hang":
+            time.sleep(600)
+        elif harm == "hog":  # never given back
+            self.kept.append(bytearray(b"x" * HOG_BYTES))
+
+    def finish(self, output: Any, request: Any) -> Any:
+        answer, releases = output
+        return {"n": request.n, "answer": int(answer), "release": RELEASE, "releases_in_batch": int(releases)}
+
+    def fallback(self, request: Any) -> Any:
+        return {"n": request.n, "answer": None}
