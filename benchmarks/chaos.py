@@ -83,7 +83,15 @@ class Run:
     def _start(self, running: ExitStack, app: Path, redis: Redis | None) -> int:
         port = free_port()
         command = [str(Path(sys.executable).parent / "timebound"), "serve", str(app), "--port", str(port)]
-        command += ["--workers", str(WORKERS), "--profiles", "none", *self._options.serve_args]
+        command += [
+            "--workers",
+            str(WORKERS),
+            "--profiles",
+            "none",
+            "--recycle-memory",
+            "300MB",
+            *self._options.serve_args,
+        ]
         command += ["--store", redis.url] if redis else []
         self._server = running.enter_context(Server("chaos", command, {}, lambda: _is_up(port)))
         return port
@@ -175,7 +183,7 @@ def _is_up(port: int) -> bool:
     except (ConnectionError, TimeoutError):
         return False
     workers = json.loads(reply.body)["workers"] if reply.status == 200 else []
-    return sum(worker["is_up"] and not worker["is_understudy"] for worker in workers) == WORKERS
+    return len([worker for worker in workers if worker["is_up"] and not worker["is_understudy"]]) == WORKERS
 
 
 def table(rows: Sequence[dict[str, object]]) -> str:

@@ -144,6 +144,11 @@ class Config:
     admin_token: str | None = _option(
         None, TEXT, "token for the operator's calls; without one they are answered on this machine only", is_secret=True
     )
+    recycle_memory: int | None = _option(
+        None, SIZE, "replace a worker that holds more bytes than this, a warm one first; never if not given"
+    )
+    recycle_after: float | None = _option(None, seconds(1, 10**7), "replace a worker after so many seconds likewise")
+    recycle_requests: int | None = _option(None, whole(1, 10**12), "replace a worker after so many requests likewise")
     watch: bool = _option(False, TRUTH, "reload when files of the target change")
     reuse_port: bool = _option(False, TRUTH, "let several servers of this machine listen on the same port")
     max_body: int = _option(10_000_000, SIZE, "largest request body in bytes; larger ones are refused (413)")

@@ -71,6 +71,13 @@ class BatchLost(msgspec.Struct, frozen=True):
     loss: Loss
 
 
+class BatchesShrunk(msgspec.Struct, frozen=True):
+    """Memory was short: a model's batches have at most `limit` items for a while."""
+
+    model: str
+    limit: int
+
+
 class Quarantined(msgspec.Struct, frozen=True):
     """A body that killed its worker alone, more than once, is not run for so many seconds."""
 

@@ -43,6 +43,7 @@ from timebound.types import Deliver, ModelInfo, Request
 from timebound.versions import Traffic
 from timebound.workers import wire
 from timebound.workers.crew import WorkerPlan
+from timebound.workers.recycling import Recycling
 from timebound.workers.supervisor import Supervisor
 from timebound.workers.understudy import Understudy
 
@@ -95,8 +96,11 @@ class Server:
             on_models=self._models_ready,
             events=self.events,
             clock=self._clock,
+            recycling=Recycling(
+                memory_bytes=config.recycle_memory, after_s=config.recycle_after, requests=config.recycle_requests
+            ),
         )
-        self._metrics = Metrics(self.events, self._gauges())
+        self._metrics = Metrics(self.events, self._gauges(), self._supervisor.memory)
         log_life(self.events)
         self._access = AccessLog(self.events) if config.access_log else None
         hot = HotPath(self._gate, clock=self._clock, events=self.events, cap_s=config.max_deadline)
@@ -271,7 +275,8 @@ class Server:
     def _why_not_ready(self) -> str | None:
         reason = self._gate.why_not_ready()
         if reason is None and not self._supervisor.slots_up:
-            return "no worker is up"
+            trouble = self._supervisor.trouble
+            return f"no worker is up: {trouble}" if trouble else "no worker is up"
         if reason is None and self._dispatcher.is_stuck:
             return "every slot hangs"
         return reason

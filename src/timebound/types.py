@@ -164,6 +164,8 @@ class Report(msgspec.Struct, frozen=True):
     """What each member says by itself, as JSON for a header, by the place of the items that asked for it."""
     is_note: bool = False
     """Only for the case that the next member takes too long: the slot goes on by itself."""
+    is_short_of_memory: bool = False
+    """Whether the batch was too large for the memory, and was computed in parts."""
 
     @property
     def is_final(self) -> bool:

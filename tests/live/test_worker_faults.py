@@ -90,3 +90,58 @@ def test_other_workers_serve_while_one_is_being_killed() -> None:
             assert ask(serving, value).json() == value
             assert serving.is_ready()
         assert wire.read().json()["code"] == "poison"
+
+
+def test_a_batch_too_large_for_the_memory_is_computed_in_parts_and_the_next_are_smaller(gate: Gate) -> None:
+    with ExitStack() as stack:
+        serving = stack.enter_context(Serving(MODELS / "breaks.py", "--workers", "1", "--slots", "1"))
+        teach(serving)
+        wires: list[Wire] = [stack.enter_context(serving.wire()) for _ in range(9)]
+        wires[0].send(post(PATH, {"value": 0, "gate": str(gate.path)}))
+        eventually(lambda: serving.is_holding(running=1), "the first request in the worker")
+        for value in range(1, 9):
+            wires[value].send(post(PATH, {"value": value, "harm": "memory"}))
+        eventually(lambda: serving.gauge("requests_pending") == 9, "all requests")
+        gate.open()
+        assert [wire.read().json() for wire in wires] == list(range(9))
+        assert serving.lines("memory is short")[0]["most"] <= 4
+        assert serving.gauge("worker_deaths_total") == 0
+
+
+@pytest.mark.parametrize(
+    ("flags", "harm"), [(("--recycle-requests", "20"), ""), (("--recycle-memory", "250MB"), "leak")]
+)
+def test_a_worker_past_its_limit_is_replaced_and_nobody_notices(flags: tuple[str, str], harm: str) -> None:
+    with Serving(MODELS / "breaks.py", "--workers", "1", "--slots", "1", *flags) as serving:
+        (old,) = serving.workers()
+        assert old["memory_bytes"] > 1_000_000
+        assert f'timebound_worker_memory_bytes{{worker="{old["worker"]}"}}' in serving.http.get("/metrics").text
+        for value in range(25):
+            assert ask(serving, value, harm if value in (1, 2) else "").json() == value
+
+        def is_replaced() -> bool:
+            assert ask(serving, 1).json() == 1
+            assert serving.is_ready()
+            return old["pid"] not in [worker["pid"] for worker in serving.workers()]
+
+        eventually(is_replaced, "another worker in its place")
+        assert serving.gauge("worker_deaths_total") == 0
+        assert serving.lines("recycling a worker")[0]["worker"] == old["worker"]
+
+
+def test_readiness_says_which_worker_ended_and_how() -> None:
+    with Serving(MODELS / "breaks.py", "--workers", "1", "--slots", "1") as serving:
+        for number in range(3):  # until the pause before the next one is long enough to be seen
+            (pid,) = eventually(lambda: worker_pids(serving), "a worker")
+            os.kill(pid, signal.SIGKILL)
+            eventually(lambda gone=pid: gone not in worker_pids(serving), "its end")
+            if number < 2:
+                eventually(serving.is_ready, "the next one")
+        reason = eventually(lambda: _reason(serving), "the reason")
+        assert "was ended by SIGKILL" in reason
+        assert "the next one starts in" in reason
+
+
+def _reason(serving: Serving) -> str:
+    answer = serving.http.get("/readyz")
+    return answer.text if "SIGKILL" in answer.text else ""

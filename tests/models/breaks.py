@@ -1,4 +1,4 @@
-"""Does to its worker what a request says: dies, hangs, or stands still at a gate; counts what it is given."""
+"""Does to its worker what a request says: dies, hangs, leaks, runs out of memory, or stands still at a gate."""
 
 import ctypes
 import fcntl
@@ -8,6 +8,8 @@ import time
 from typing import Any
 
 import timebound as tb
+
+leaked: list[bytearray] = []
 
 
 class Breaks(tb.Model):
@@ -34,4 +36,8 @@ class Breaks(tb.Model):
                 os.kill(os.getpid(), signal.SIGKILL)
             elif request.harm == "hang":
                 time.sleep(600)
+            elif request.harm == "memory" and len(batch) > 2:
+                raise MemoryError
+            elif request.harm == "leak":
+                leaked.append(bytearray(b"x" * 150_000_000))
         return [request.value for request in batch]

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from math import inf
+
 import pytest
 from tests.scheduler.test_dispatcher import World
 
 from timebound.errors import Poison
+from timebound.events import BatchesShrunk
 from timebound.scheduler.quarantine import FIRST_LOCK_S, LONGEST_LOCK_S, MOST_BODIES, Quarantine
+from timebound.scheduler.served import Served
+from timebound.scheduler.ticket import ModelSpec
 from timebound.types import Loss, Outcome
 
 
@@ -199,6 +204,60 @@ def test_a_retry_with_the_same_body_that_came_meanwhile_fails_with_it() -> None:
         world.down(f"{worker}1")
     assert [type(result) for name, result in world.delivered if name == "poison"] == [Poison, Poison]
     assert world.answered() == ["innocent"]
+
+
+def test_the_last_worker_is_not_risked_while_the_next_one_is_on_its_way() -> None:
+    world = World(deadline_s=50.0, max_batch=1)
+    world.up("a1", "b1")
+    start(world, "suspect", "one", "two", "three")
+    world.down("a1")
+    world.answer("b1")
+    assert world.batch() == ["two"]
+    world.up("c1")
+    assert world.batch() == ["suspect"]
+
+
+def test_a_suspect_that_would_be_late_gets_the_last_worker() -> None:
+    world = World(deadline_s=50.0, max_batch=1)
+    world.up("a1", "b1")
+    world.submit("suspect", timeout_s=1.0)
+    start(world, "one", "two", "three")
+    world.down("a1")
+    world.clock.advance(0.93)
+    world.answer("b1")
+    assert world.batch() == ["suspect"]
+
+
+# ---------------------------------------------------------------------- want of memory
+
+
+def test_batches_are_halved_when_memory_is_short_and_grow_again_slowly() -> None:
+    served = Served(ModelSpec("m", 1.0, max_batch=64))
+    assert [served.shrink(64, 0.0), served.shrink(32, 1.0), served.shrink(1, 2.0)] == [32, 16, 1]
+    sizes = []
+    while served.grows_at < inf:
+        served.grow(served.grows_at)
+        sizes.append(served.estimate.max_batch)
+    assert sizes == [2, 4, 8, 16, 32, 64]
+
+
+def test_a_large_batch_whose_worker_is_killed_may_have_been_too_large() -> None:
+    world = World(deadline_s=50.0, max_batch=4)
+    shrunk: list[int] = []
+    world.events.on(BatchesShrunk, lambda event: shrunk.append(event.limit))
+    world.up("a1")
+    start(world, "one")
+    world.down("a1", loss=Loss.KILLED)
+    assert shrunk == []
+    world.up("b1")
+    world.answer("b1")
+    learn(world, "b1")
+    start(world, "first")
+    start(world, *"abcd")
+    world.answer("b1")
+    size = len(world.running["b1"])
+    world.down("b1", loss=Loss.KILLED)
+    assert shrunk == ([size // 2] if size > 2 else [])
 
 
 # ---------------------------------------------------------------------- the quarantine itself

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from timebound.events import Answered, BatchLost, Events, Quarantined, WorkerDown, WorkerUp
+from timebound.events import Answered, BatchesShrunk, BatchLost, Events, Quarantined, WorkerDown, WorkerUp
 
 log = logging.getLogger("timebound.server")
 
@@ -15,6 +15,7 @@ def log_life(events: Events) -> None:
     events.on(WorkerUp, _worker_up)
     events.on(WorkerDown, _worker_down)
     events.on(BatchLost, _batch_lost)
+    events.on(BatchesShrunk, _batches_shrunk)
     events.on(Quarantined, _quarantined)
 
 
@@ -36,6 +37,10 @@ def _worker_down(event: WorkerDown) -> None:
 def _batch_lost(event: BatchLost) -> None:
     facts = {"model": event.model, "size": event.size, "loss": event.loss}
     log.warning("a batch was lost with its worker", extra=facts)
+
+
+def _batches_shrunk(event: BatchesShrunk) -> None:
+    log.warning("memory is short, batches are smaller for a while", extra={"model": event.model, "most": event.limit})
 
 
 def _quarantined(event: Quarantined) -> None:

@@ -66,8 +66,14 @@ def _by_label(bounds: tuple[float, ...]) -> defaultdict[tuple[str, ...], _Histog
 class Metrics(Collector):
     """Listens to events and shows them at /metrics. `gauges` are read at each scrape: name -> (help, read)."""
 
-    def __init__(self, events: Events, gauges: dict[str, tuple[str, Callable[[], float]]]) -> None:
+    def __init__(
+        self,
+        events: Events,
+        gauges: dict[str, tuple[str, Callable[[], float]]],
+        worker_memory: Callable[[], dict[str, float]] = dict,
+    ) -> None:
         self._gauges = gauges
+        self._worker_memory = worker_memory
         self._requests: defaultdict[tuple[str, ...], int] = defaultdict(int)
         self._answers: defaultdict[tuple[str, ...], int] = defaultdict(int)
         self._batches: defaultdict[tuple[str, ...], int] = defaultdict(int)
@@ -192,6 +198,10 @@ class Metrics(Collector):
         yield _histogram("store_write_seconds", "From a result to its being in Redis.", self._write_lag)
         for name, (text, read) in self._gauges.items():
             yield GaugeMetricFamily(f"timebound_{name}", text, value=read())
+        memory = GaugeMetricFamily("timebound_worker_memory_bytes", "Resident memory by worker.", labels=("worker",))
+        for worker, held in self._worker_memory().items():
+            memory.add_metric((worker,), held)
+        yield memory
 
 
 def _counter(name: str, text: str, labels: tuple[str, ...], values: dict[tuple[str, ...], int]) -> Metric:

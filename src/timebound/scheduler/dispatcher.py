@@ -22,7 +22,7 @@ import msgspec
 
 from timebound.clock import Clock, Wall
 from timebound.errors import KeyReused
-from timebound.events import BatchFinished, BatchLost, BatchStarted, Degraded, Events, Quarantined
+from timebound.events import BatchesShrunk, BatchFinished, BatchLost, BatchStarted, Degraded, Events, Quarantined
 from timebound.scheduler.answers import Answers, Helper
 from timebound.scheduler.claims import Claims
 from timebound.scheduler.pending import Attempt, Pending
@@ -260,6 +260,7 @@ class Dispatcher:
 
     def slot_up(self, slot: Slot) -> None:
         """A slot can take batches."""
+        self._trials.found(self._slots.worker_of(slot))
         self._free[slot] = None
         self._count_slots()
         self._poll()
@@ -284,6 +285,9 @@ class Dispatcher:
     def slots_down(self, slots: Iterable[Slot], loss: Loss = Loss.GONE) -> None:
         """A worker's slots are gone, all at once; what ran there is dispatched again, as long as there is time."""
         lost = []
+        slots = list(slots)
+        if slots and loss is not Loss.GONE:
+            self._trials.lost(self._slots.worker_of(slots[0]))
         for slot in slots:
             self._free.pop(slot, None)
             self._retiring.pop(slot, None)
@@ -294,6 +298,8 @@ class Dispatcher:
             batch = running.batch
             self._hand_over(batch)
             self._events.emit(BatchLost(batch.model, len(running.tickets), loss))
+            if loss is Loss.KILLED:
+                self._shrink(running, is_certain=False)
             guilty = self._blame(running, loss, is_alone=len(lost) == 1)
             self._scheduler.batch_lost(batch, self._clock.now(), guilty)
             if guilty is not None:
@@ -327,6 +333,13 @@ class Dispatcher:
                 self._scheduler.withdraw(other.ticket)
                 self._answers.give_up(other, "poison")
 
+    def _shrink(self, running: _Running, *, is_certain: bool) -> None:
+        """Memory was short, or may have been: smaller batches for a while."""
+        batch, items = running.batch, len(running.tickets)
+        limit = self._scheduler.short_of_memory(batch, items, self._clock.now(), is_certain=is_certain)
+        if limit is not None:
+            self._events.emit(BatchesShrunk(batch.model, limit))
+
     def _kill(self, hung: Batch) -> None:
         """A batch hangs: its worker is killed; what that means for its slots is heard when it is gone."""
         for slot, running in self._running.items():
@@ -351,6 +364,8 @@ class Dispatcher:
             return
         batch, now = running.batch, self._clock.now()
         seconds, running.stage_started = now - running.stage_started, now
+        if report.is_short_of_memory:
+            self._shrink(running, is_certain=True)
         batch.inferred = sum(outcome.code in _INFERRED for outcome in report.outcomes)
         if report.is_final:
             self._scheduler.batch_done(batch, seconds, now)
@@ -446,6 +461,12 @@ class Dispatcher:
         if self._trials.slot in self._running:
             return
         slot = self._trials.choose(self._free, self._running, self._retiring)
+        # The last worker is not risked while others need it and the next one is on its way, unless time runs out.
+        is_needed = bool(self._running) or self._scheduler.has_others
+        is_last = bool(self._trials.missing) and self._trials.is_last(self._free, self._running)
+        if is_needed and is_last and self._scheduler.suspects_can_wait(now):
+            self._trials.end()
+            return
         batch = self._scheduler.take_suspects(now) if slot is not None else None
         self._settle_aside()
         if batch is not None:

@@ -64,6 +64,11 @@ class Scheduler:
         """How many slots are alive now, busy ones included."""
         self._slots = slots
 
+    @property
+    def has_others(self) -> bool:
+        """Whether tickets wait that are no suspects."""
+        return self.queued() > len(self._suspects)
+
     def observe(self, model: str, batch: int, size: float, seconds: float, member: int = 0) -> None:
         """A duration measured outside of `take`, on the same way to the worker and back."""
         self._models[model].estimate.observe(batch, size, seconds, member)
@@ -262,6 +267,8 @@ class Scheduler:
         lanes = []
         for served in self._models.values():
             served.count_arrivals(now)
+            if served.grows_at <= now:
+                served.grow(now)
             if served.queued:
                 crowd = served.estimate.crowd(self._slots)
                 for lane in served.lanes.values():
@@ -388,6 +395,25 @@ class Scheduler:
         self._suspects.add(batch.model, suspects, part_size(estimate, suspects, end, 1, TRIAL_SHARE))
         others = [ticket for ticket in live if not ticket.is_suspect]
         self._survivors.add(batch.model, others, part_size(estimate, others, end, self._slots))
+
+    def short_of_memory(self, batch: Batch, items: int, now: float, *, is_certain: bool) -> int | None:
+        """A batch of so many items was too large for the memory; the new limit on its model's batches.
+
+        If that is only likely (its worker was killed), None and no change unless the batch was a large one.
+        """
+        served = self._served(batch)
+        if not is_certain and (items == 1 or 2 * items <= served.estimate.max_batch):
+            return None
+        return served.shrink(items, now)
+
+    def suspects_can_wait(self, now: float) -> bool:
+        """Whether the suspects whose turn it is can be in time if they start a little later."""
+        first = self._suspects.first
+        if first is None or first[0] not in self._models:
+            return False
+        model, tickets = first
+        needs_s = 2.0 * self._models[model].estimate.predict(len(tickets), max(t.size for t in tickets))
+        return now + self.margin_s + max(MIN_RETRY_AFTER_S, needs_s) < min(ticket.deadline for ticket in tickets)
 
     def take_suspects(self, now: float) -> Batch | None:
         """The next suspects; the caller sees to it that their worker runs nothing else."""

@@ -13,11 +13,13 @@ from timebound.scheduler.ticket import ModelSpec, Ticket
 # that are near their deadline when the load changes.
 BATCH_SHARE = 0.4
 
+GROW_AFTER_S = 60.0  # without want of memory, until batches of twice the size are allowed
+
 
 class Served:
     """A model with its lanes and its estimate."""
 
-    __slots__ = ("arrivals", "estimate", "lanes", "last_learned", "queued", "roomy", "shares", "spec")
+    __slots__ = ("arrivals", "estimate", "grows_at", "lanes", "last_learned", "queued", "roomy", "shares", "spec")
 
     def __init__(self, spec: ModelSpec) -> None:
         self.spec = spec
@@ -25,6 +27,7 @@ class Served:
         self.lanes: dict[int, Lane] = {}
         self.shares: dict[int, ServedShare] = {}  # by lane
         self.arrivals = Arrivals(spec.deadline_s)
+        self.grows_at = inf  # when larger batches are tried again after memory ran short
         self.queued = 0
         self.roomy = 1  # no more than this many can be too many; see `Scheduler._displace`
         self.last_learned = inf  # when a batch last taught something; before, when somebody was first turned away
@@ -33,6 +36,19 @@ class Served:
         self.spec = spec
         self.estimate.resize(spec.members, spec.max_batch)
         self.arrivals = Arrivals(spec.deadline_s)
+
+    def shrink(self, batch: int, now: float) -> int:
+        """A batch of this size was too much for the memory: half of it is the limit from now on, which is returned."""
+        limit = max(1, min(batch, self.estimate.max_batch) // 2)
+        self.estimate.resize(self.spec.members, limit)
+        self.grows_at = now + GROW_AFTER_S
+        return limit
+
+    def grow(self, now: float) -> None:
+        """A while has passed without such trouble: twice as many, up to what the model allows."""
+        limit = min(2 * self.estimate.max_batch, self.spec.max_batch)
+        self.estimate.resize(self.spec.members, limit)
+        self.grows_at = now + GROW_AFTER_S if limit < self.spec.max_batch else inf
 
     def lane(self, size: float) -> Lane:
         bucket = length_bucket(size)

@@ -29,6 +29,11 @@ class Survivors:
         for start in range(0, len(tickets), size):
             self._parts.append((model, tickets[start : start + size]))
 
+    @property
+    def first(self) -> tuple[str, list[Ticket]] | None:
+        """The next part that has tickets, which stays."""
+        return next((entry for entry in self._parts if entry[1]), None)
+
     def take(self) -> tuple[str, list[Ticket]] | None:
         """The next part that has tickets left."""
         while self._parts:

@@ -18,6 +18,9 @@ class Trials:
     def __init__(self, worker_of: Callable[[Slot], Worker]) -> None:
         self._worker_of = worker_of
         self.worker: Worker | None = None
+        self.missing = 0
+        """Workers that were lost and are not replaced yet."""
+        self._seen: set[Worker] = set()  # whose first slot came up last
         self.slot: Slot | None = None
         """Where the last suspects went."""
 
@@ -32,6 +35,22 @@ class Trials:
             return None
         self.slot = next((slot for slot in free if self._worker_of(slot) == self.worker), None)
         return self.slot
+
+    def is_last(self, free: Collection[Slot], running: Collection[Slot]) -> bool:
+        """Whether the worker that is kept is the only one there is."""
+        return not {self._worker_of(slot) for slot in (*free, *running)} - {self.worker}
+
+    def lost(self, worker: Worker) -> None:
+        """A worker died or hung; another one is on its way."""
+        self.missing += 1
+        if worker == self.worker:
+            self.end()
+
+    def found(self, worker: Worker) -> None:
+        """A worker came up."""
+        if worker not in self._seen:
+            self._seen = {worker}
+            self.missing = max(0, self.missing - 1)
 
     def end(self) -> None:
         """No suspect is left: the worker is everybody's again."""

@@ -58,6 +58,10 @@ class Worker:
         self.is_up = False
         self.is_leaving = False
         """It was asked to leave when it is done; nobody is missing when it is gone."""
+        self.is_spare = False
+        """It is to take over from another one, and has not yet: if it fails, nobody is missing."""
+        self.since = 0.0
+        """When it came up."""
         self.is_lost = False
         self._hung_as: Loss | None = None
         self.connected = asyncio.Event()
@@ -112,6 +116,11 @@ class Worker:
             self.is_up = False
             self.child.control.send(wire.Stop())
 
+    @property
+    def items(self) -> int:
+        """Requests it was given so far."""
+        return sum(slot.items for slot in self.slots)
+
     def describe(self) -> dict[str, int | bool]:
         """As people and pages see it."""
         return {
@@ -122,4 +131,5 @@ class Worker:
             "is_understudy": self.is_understudy,
             "generation": self.generation.number,
             "is_leaving": self.is_leaving,
+            "requests": self.items,
         }

@@ -98,7 +98,9 @@ class Slot(asyncio.Protocol):
             Outcome(bytes(part), code, media) for part, code, media in zip(parts, head.codes, head.media, strict=True)
         ]
         timing = Timing(head.prepare_s, head.infer_s, head.finish_s)
-        report = Report(outcomes, timing, head.members, head.of_members, head.votes, head.is_note)
+        report = Report(
+            outcomes, timing, head.members, head.of_members, head.votes, head.is_note, head.is_short_of_memory
+        )
         self._dispatch.report(self, report)
 
 

@@ -136,6 +136,7 @@ def _send(sock: socket.socket, batch_id: int, report: Report) -> None:
         report.of_members,
         report.votes,
         report.is_note,
+        report.is_short_of_memory,
     )
     wire.write_frame(sock, head, [outcome.body for outcome in outcomes])
 

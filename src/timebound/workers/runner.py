@@ -23,6 +23,8 @@ _CAUGHT = (Exception, SystemExit)
 """What the user's code may raise at the cost of its own item; exit() in a model must not end a slot's thread."""
 
 
+_NO_MEMORY = ("failed to allocate memory", "bad_alloc", "out of memory", "can't allocate memory", "bad allocation")
+
 Ask: TypeAlias = Callable[[Report], bool]
 """Takes the answers so far; says whether the next member is to run."""
 
@@ -60,6 +62,7 @@ class Runner:
         self.members = len(getattr(model.net, "members", ())) or 1
         self._clock = clock
         self._has_told_of_halving = False  # once is enough to be noticed
+        self._memory_failures = 0  # of all slots; counted, not marked, because they share this runner
         request = type(model).Request
         self._decode: Callable[[Any], Any] = bytes if request is None else msgspec.json.Decoder(request).decode
         self._encode = msgspec.json.Encoder(enc_hook=_plain).encode
@@ -79,7 +82,7 @@ class Runner:
         run side by side and nothing is asked. For the items at the places in `votes` the report also says what each
         member of the ensemble would have answered alone.
         """
-        start = self._clock.now()
+        start, failures = self._clock.now(), self._memory_failures
         batch = self._prepare(bodies, votes if self.members > 1 else ())
         batch.prepare_s = self._clock.now() - start
         if ask is not None and self.members > 1 and cores == 1 and batch.items:
@@ -90,7 +93,10 @@ class Runner:
             with on_cores(cores):
                 outputs = self._infer_apart(batch.items, with_votes=bool(batch.asked))
         infer_s = self._clock.now() - start - batch.prepare_s
-        return self._report(batch, outputs, infer_s, self.members)
+        report = self._report(batch, outputs, infer_s, self.members)
+        if self._memory_failures == failures:
+            return report
+        return msgspec.structs.replace(report, is_short_of_memory=True)
 
     def _prepare(self, bodies: Sequence[bytes | memoryview], asked: Collection[int]) -> _Prepared:
         batch = _Prepared(len(bodies), asked)
@@ -132,9 +138,10 @@ class Runner:
         try:
             with in_steps(steps), heard_by(votes):
                 outputs = unstacked(lambda: self.model.infer(stacked))
-        except _CAUGHT:
+        except _CAUGHT as error:
             if broken:  # it was the asking that failed, not the model
                 raise
+            self._memory_failures += is_for_want_of_memory(error)
             return self._infer_apart(batch.items, with_votes=bool(batch.asked))
         return outputs if steps.is_complete else None
 
@@ -197,6 +204,7 @@ class Runner:
         try:
             return self._infer_with_votes(items) if with_votes else self.infer(items)
         except _CAUGHT as error:
+            self._memory_failures += is_for_want_of_memory(error)
             if len(items) == 1:
                 return [error]
             if not self._has_told_of_halving:
@@ -223,6 +231,14 @@ class Runner:
             return failure("bad_input", f"the input cannot be used ({type(error).__name__})")
         log.error("%s.%s failed", self.name, stage, exc_info=error)
         return failure("model_failed", f"{stage} failed on this item; the server's log has the details")
+
+
+def is_for_want_of_memory(error: BaseException) -> bool:
+    """Whether Python, torch or onnxruntime could not allocate; the latter two say so only in name or text."""
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    text = str(error).lower()
+    return any(sign in text for sign in _NO_MEMORY)
 
 
 def failure(code: str, detail: str, field: str | None = None) -> Outcome:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 from collections.abc import Callable, Coroutine
 
 from timebound.clock import Clock
@@ -14,6 +15,7 @@ from timebound.workers import wire
 from timebound.workers.child import Child
 from timebound.workers.crew import Generation, Worker, WorkerPlan
 from timebound.workers.pool import Dispatch
+from timebound.workers.recycling import LOOK_EVERY_S, Recycling, memory_of
 from timebound.workers.understudy import Understudy
 
 log = logging.getLogger("timebound.workers")
@@ -23,6 +25,10 @@ _FIRST_BACKOFF_S = 0.1
 _LAST_BACKOFF_S = 10.0
 _STEADY_S = 30.0
 """A worker that lived this long ends a row of quick deaths."""
+
+_AFTER_FAILURE_S = 60.0
+"""Nothing is recycled for so long after a replacement could not be loaded."""
+_NEVER = Recycling()
 
 
 class Supervisor:
@@ -40,7 +46,10 @@ class Supervisor:
         on_models: Callable[[list[ModelInfo]], None],
         events: Events,
         clock: Clock,
+        recycling: Recycling = _NEVER,
     ) -> None:
+        self._recycling = recycling
+        self._trouble = ""
         self._generation = Generation(1, plan)
         self._dispatch = dispatch
         self._understudy = understudy
@@ -66,6 +75,11 @@ class Supervisor:
         return sum(len(worker.slots) for worker in self._workers.values() if worker.is_up)
 
     @property
+    def trouble(self) -> str:
+        """How the last worker ended that was not asked to, and when the next one comes; empty if all is well."""
+        return self._trouble
+
+    @property
     def plan(self) -> WorkerPlan:
         """What workers run now."""
         return self._generation.plan
@@ -79,6 +93,8 @@ class Supervisor:
         self._open_doors(generation)
         for _ in range(generation.plan.wanted(slots) - 1):
             self._keep(self._replace(0.0, generation, is_understudy=False))
+        if self._recycling.is_on:
+            self._keep(self._recycle())
 
     async def reload(self, plan: WorkerPlan | None = None) -> list[ModelInfo]:
         """Load the target again in new workers, and let the old ones go when those are up; what was loaded.
@@ -168,13 +184,18 @@ class Supervisor:
 
     def describe(self) -> list[dict[str, int | bool]]:
         """The workers as people and pages see them."""
-        return [worker.describe() for worker in self._workers.values()]
+        return [{**worker.describe(), "memory_bytes": memory_of(worker.child.pid)} for worker in self._workers.values()]
 
-    async def _spawn(self, generation: Generation, *, is_understudy: bool) -> Worker:
+    def memory(self) -> dict[str, float]:
+        """Resident bytes of each worker, by its number."""
+        return {str(number): float(memory_of(worker.child.pid)) for number, worker in self._workers.items()}
+
+    async def _spawn(self, generation: Generation, *, is_understudy: bool, is_spare: bool = False) -> Worker:
         plan = generation.plan
         max_slots = 1 if is_understudy else plan.slots or max(1, plan.cores // (plan.workers or 1))
         threads = plan.threads or max(1, plan.cores // ((plan.workers or 1) * max_slots))
         worker = Worker(Child(self._next_number, max_slots), generation, is_understudy=is_understudy)
+        worker.is_spare = is_spare
         self._next_number += 1
         self._workers[worker.child.number] = worker
         # The understudy's work is short and urgent: it runs level with the gateway.
@@ -196,12 +217,13 @@ class Supervisor:
 
     async def _watch(self, worker: Worker) -> None:
         """See one worker through its life, and replace it if it dies unasked."""
-        start, child = self._clock.now(), worker.child
+        start, child, failure = self._clock.now(), worker.child, ""
         try:
             ready = await child.ready
         except SetupError as error:
             if self._is_started and not worker.generation.is_leaving:
                 log.error("worker %d cannot load: %s", child.number, error)
+            failure = f" and could not load: {error}"
         else:
             await self._open(worker, ready)
         worker.connected.set()
@@ -214,14 +236,47 @@ class Supervisor:
             slot.close()
         if not worker.generation.doors.is_set():
             return  # its generation never took a batch: `start` or `reload` tells why
-        was_asked = self._is_stopping or worker.is_leaving
+        was_asked = self._is_stopping or worker.is_leaving or worker.is_spare
         self._events.emit(WorkerDown(child.number, child.pid, code, was_asked))
         if was_asked or worker.generation.is_leaving:
             return
         lived_s = self._clock.now() - start
         role = worker.is_understudy
         self._quick_deaths[role] = 0 if lived_s > _STEADY_S else self._quick_deaths[role] + 1
-        self._keep(self._replace(backoff_s(self._quick_deaths[role]), worker.generation, is_understudy=role))
+        delay_s = backoff_s(self._quick_deaths[role])
+        if not role:
+            self._trouble = f"worker {child.number} {_how(code)}{failure}; the next one starts in {delay_s:.1f} s"
+        self._keep(self._replace(delay_s, worker.generation, is_understudy=role))
+
+    async def _recycle(self) -> None:
+        """Replace workers that have passed a limit, one at a time; the new one is warm before the old one goes."""
+        while True:
+            await asyncio.sleep(LOOK_EVERY_S)
+            for worker in self._of(self._generation):
+                why = None if not worker.is_up else self._recycling.why(worker, self._clock.now())
+                if why is None or worker.is_understudy or worker.is_leaving or self._is_reloading:
+                    continue
+                log.info("recycling a worker", extra={"worker": worker.child.number, "why": why})
+                if not await self._take_over(worker):
+                    await asyncio.sleep(_AFTER_FAILURE_S)
+                break
+
+    async def _take_over(self, old: Worker) -> bool:
+        try:
+            fresh = await self._spawn(old.generation, is_understudy=False, is_spare=True)
+            await fresh.child.ready
+        except (SetupError, OSError) as error:
+            log.error("worker %d is not recycled, no other can be started: %s", old.child.number, error)
+            return False
+        await fresh.connected.wait()
+        fresh.come_up(self._dispatch)
+        # A reload may have sent both away meanwhile, and the old one may have died: then the new one is its heir twice.
+        if fresh.is_up and old.child.number in self._workers and not old.generation.is_leaving:
+            old.retire(self._dispatch)
+        elif fresh.is_up and not old.generation.is_leaving:
+            fresh.retire(self._dispatch)
+        fresh.is_spare = False
+        return True
 
     async def _open(self, worker: Worker, ready: wire.Ready) -> None:
         sockets = worker.child.take_sockets(ready.slots)
@@ -238,6 +293,7 @@ class Supervisor:
             await self._understudy.open(sockets[0], worker.child.kill)
             worker.is_up = True
             return
+        worker.since, self._trouble = self._clock.now(), ""
         worker.come_up(self._dispatch)
         self._events.emit(WorkerUp(worker.child.number, worker.child.pid, ready.slots))
 
@@ -263,6 +319,13 @@ class Supervisor:
 def backoff_s(deaths: int) -> float:
     """How long to wait before starting a worker after so many quick deaths in a row."""
     return min(_LAST_BACKOFF_S, _FIRST_BACKOFF_S * 2.0 ** min(deaths - 1, 10)) if deaths > 1 else 0.0
+
+
+def _how(code: int | None) -> str:
+    """How a process ended, in words."""
+    if code is None or code >= 0:
+        return f"ended with exit code {code}"
+    return f"was ended by {signal.Signals(-code).name if -code in set(signal.Signals) else f'signal {-code}'}"
 
 
 async def _either(*waits: Coroutine[None, None, object]) -> None:

@@ -104,6 +104,7 @@ class Outcomes(msgspec.Struct, array_like=True, frozen=True):
     votes: dict[int, str] = {}
     """By place, for the items that asked: what each member says by itself."""
     is_note: bool = False
+    is_short_of_memory: bool = False
 
 
 class Decision(msgspec.Struct, array_like=True, frozen=True):
