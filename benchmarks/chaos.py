@@ -93,7 +93,7 @@ class Run:
             *self._options.serve_args,
         ]
         command += ["--store", redis.url] if redis else []
-        self._server = running.enter_context(Server("chaos", command, {}, lambda: _is_up(port)))
+        self._server = running.enter_context(Server("chaos", command, {}, lambda: is_up(port)))
         return port
 
     # ------------------------------------------------------------------ parts
@@ -113,7 +113,9 @@ class Run:
                     made += 1
                     await faults[name]()
                     await asyncio.sleep(self._random.uniform(*PAUSE_S))
+            slow = await _slow_at_server(port)
         self._settle("faults", ledger, made)
+        self.figures["late_at_server"] = slow
         self.figures["reloads_refused"] = troubles.reloads_refused
 
     async def _reloads(self, port: int, troubles: Troubles) -> None:
@@ -176,7 +178,7 @@ class Run:
                 say(f"not as it should be: {entry}")
 
 
-def _is_up(port: int) -> bool:
+def is_up(port: int) -> bool:
     """Whether all workers are there: with one of two the load would be too much from the start."""
     try:
         reply = uvloop.run(fetch(local_address(port), b"GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n", 5.0))
@@ -184,6 +186,15 @@ def _is_up(port: int) -> bool:
         return False
     workers = json.loads(reply.body)["workers"] if reply.status == 200 else []
     return len([worker for worker in workers if worker["is_up"] and not worker["is_understudy"]]) == WORKERS
+
+
+async def _slow_at_server(port: int) -> float:
+    """Requests that took longer than the deadline by the server's own measure: without the way to the client."""
+    reply = await fetch(local_address(port), b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", 5.0)
+    name = "timebound_request_seconds"
+    found = dict(line.rsplit(" ", 1) for line in reply.body.decode().splitlines() if line.startswith(name))
+    in_time = found[f'{name}_bucket{{le="{chaos_app.DEADLINE_S}",model="chaos"}}']
+    return float(found[f'{name}_count{{model="chaos"}}']) - float(in_time)
 
 
 def table(rows: Sequence[dict[str, object]]) -> str:

@@ -18,7 +18,7 @@ pytestmark = [
 
 CHAOS = Path(__file__).parents[2] / "benchmarks" / "chaos.py"
 SLACK_MS = 250
-"""A shared machine may take the gateway's cores away; what is promised to the millisecond is measured on a quiet one."""
+"""A shared machine may take the gateway's cores away; to the millisecond this is measured on a quiet one."""
 
 
 def test_every_request_gets_exactly_one_right_answer_whatever_happens(tmp_path: Path) -> None:

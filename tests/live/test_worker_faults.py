@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from contextlib import ExitStack
+from functools import partial
 
 import httpx
 import pytest
@@ -134,12 +135,16 @@ def test_readiness_says_which_worker_ended_and_how() -> None:
         for number in range(3):  # until the pause before the next one is long enough to be seen
             (pid,) = eventually(lambda: worker_pids(serving), "a worker")
             os.kill(pid, signal.SIGKILL)
-            eventually(lambda gone=pid: gone not in worker_pids(serving), "its end")
+            eventually(partial(is_gone, serving, pid), "its end")
             if number < 2:
                 eventually(serving.is_ready, "the next one")
         reason = eventually(lambda: _reason(serving), "the reason")
         assert "was ended by SIGKILL" in reason
         assert "the next one starts in" in reason
+
+
+def is_gone(serving: Serving, pid: int) -> bool:
+    return pid not in worker_pids(serving)
 
 
 def _reason(serving: Serving) -> str:
