@@ -1,9 +1,9 @@
 """Does a server stay as it is over time? Load at 0.7 times the capacity, memory and open files looked at all the while.
 
 The first part (a sixth of the time, five minutes of thirty) is left out: caches fill, allocators settle. After it the
-memory of the gateway and of each worker may grow by 2 %, and open files, clients' connections aside, may not. Memory is the median of a tenth
-of the time at both ends, and resident bytes; every request has a key and is kept in the gateway's own store, which is
-kept small so that it is full before the comparison begins.
+memory of the gateway and of each worker may grow by 2 %; open files, clients' connections aside, may not grow. Memory
+is resident bytes, the median of a tenth of the time at both ends. Every request has a key and is kept in the gateway's
+own store, which is small, so that it is full before the comparison begins.
 """
 
 import argparse

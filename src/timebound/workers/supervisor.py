@@ -23,8 +23,8 @@ log = logging.getLogger("timebound.workers")
 _NICENESS = 10
 _FIRST_BACKOFF_S = 0.1
 _LAST_BACKOFF_S = 10.0
-_STEADY_S = 30.0
-"""A worker that lived this long ends a row of quick deaths."""
+_STEADY_S = 5.0
+"""A worker that was up for this long ends a row of quick deaths."""
 
 _AFTER_FAILURE_S = 60.0
 """Nothing is recycled for so long after a replacement could not be loaded."""
@@ -217,7 +217,7 @@ class Supervisor:
 
     async def _watch(self, worker: Worker) -> None:
         """See one worker through its life, and replace it if it dies unasked."""
-        start, child, failure = self._clock.now(), worker.child, ""
+        child, failure = worker.child, ""
         try:
             ready = await child.ready
         except SetupError as error:
@@ -240,7 +240,7 @@ class Supervisor:
         self._events.emit(WorkerDown(child.number, child.pid, code, was_asked))
         if was_asked or worker.generation.is_leaving:
             return
-        lived_s = self._clock.now() - start
+        lived_s = self._clock.now() - worker.since if worker.since else 0.0
         role = worker.is_understudy
         self._quick_deaths[role] = 0 if lived_s > _STEADY_S else self._quick_deaths[role] + 1
         delay_s = backoff_s(self._quick_deaths[role])
@@ -290,6 +290,7 @@ class Supervisor:
         if not worker.generation.doors.is_set():
             return  # it died, or was dismissed, at the door
         if worker.is_understudy:
+            worker.since = self._clock.now()
             await self._understudy.open(sockets[0], worker.child.kill)
             worker.is_up = True
             return
