@@ -42,8 +42,6 @@ def main(arguments: list[str]) -> int:
         return 1
     load = frame[0]
     set_up_logging(load.log_level, as_json=load.log_json)
-    # Below the gateway: with both cores busy its event loop then waits 0.1 ms (p99) for a core, not 3.6 ms.
-    os.nice(load.niceness)
     if load.is_understudy:
         return serve_errands(control, slots[0], load)
     try:
