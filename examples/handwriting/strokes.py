@@ -1,0 +1,156 @@
+"""Characters drawn from their strokes by an unsteady hand, many at a time, on whatever device the tensors are on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+SIDE = 64
+POINTS = 9
+"""Every stroke is a line through so many points."""
+MOST = 30
+"""Characters with more strokes than this are left out: few, and none of the 800."""
+
+
+class Strokes:
+    """The centre lines of many characters: `lines` [characters, strokes, points, 2] in 0..1, and how many are used."""
+
+    def __init__(self, chars: list[str], lines: Tensor, counts: Tensor) -> None:
+        self.chars, self.lines, self.counts = chars, lines, counts
+
+
+def read_strokes(path: str, device: Any, most: int | None = None) -> Strokes:
+    """A file of centre lines, each resampled to `POINTS` points at equal distances; the first `most` characters."""
+    file = np.load(path)
+    points, starts, firsts = file["points"].astype(np.float32) / 1024, file["stroke_start"], file["char_start"]
+    chars, counts, lines = [], [], []
+    for place, char in enumerate(file["chars"][:most]):
+        first, last = int(firsts[place]), int(firsts[place + 1])
+        if not 0 < last - first <= MOST:
+            continue
+        drawn = np.zeros((MOST, POINTS, 2), np.float32)
+        for turn in range(first, last):
+            drawn[turn - first] = _evenly(points[starts[turn] : starts[turn + 1]])
+        chars.append(str(char))
+        counts.append(last - first)
+        lines.append(drawn)
+    return Strokes(chars, torch.tensor(np.stack(lines), device=device), torch.tensor(counts, device=device))
+
+
+def _evenly(line: Any) -> Any:
+    """The same line through `POINTS` points at equal distances."""
+    along = np.concatenate([[0], np.cumsum(np.hypot(*np.diff(line, axis=0).T))]) if len(line) > 1 else np.zeros(1)
+    wanted = np.linspace(0, along[-1], POINTS)
+    return np.stack([np.interp(wanted, along, line[:, axis]) for axis in (0, 1)], 1)
+
+
+def draw(strokes: Strokes, which: Tensor, keep: float = 1.0, chunk: int = 128) -> Tensor:
+    """One drawing [64, 64] uint8 per index in `which`, ink bright; `keep` below 1 leaves strokes out at random."""
+    out = torch.empty(len(which), SIDE, SIDE, dtype=torch.uint8, device=which.device)
+    order = strokes.counts[which].argsort()  # like with like: the longest of a chunk sets its cost
+    for part in order.split(chunk):
+        rows = which[part]
+        counts = strokes.counts[rows]
+        lines = strokes.lines[rows, : int(counts.max())]
+        there = torch.arange(lines.shape[1], device=rows.device) < counts[:, None]
+        if keep < 1:
+            there &= torch.rand(there.shape, device=rows.device) < keep
+        out[part] = _ink(_unsteady(lines, there), there)
+    return out
+
+
+def scribble(count: int, device: Any) -> Tensor:
+    """Strokes that mean nothing: random lines, few or many, straight or curly."""
+    most = 10
+    start, turn = torch.rand(count, most, 1, 2, device=device), torch.randn(count, most, POINTS, 2, device=device)
+    reach = torch.rand(count, 1, 1, 1, device=device) * 0.12 + 0.02
+    drift = torch.randn(count, most, 1, 2, device=device) * reach
+    lines = start + (turn * reach * 0.7 + drift).cumsum(2)
+    low, high = lines.amin((1, 2), keepdim=True), lines.amax((1, 2), keepdim=True)
+    lines = (lines - low) / (high - low).amax(-1, keepdim=True)
+    there = torch.arange(most, device=device) < torch.randint(1, most + 1, (count, 1), device=device)
+    parts = [_ink(a, b) for a, b in zip(lines.split(128), there.split(128), strict=True)]
+    return torch.cat(parts)
+
+
+def _unsteady(lines: Tensor, there: Tensor) -> Tensor:
+    """Every stroke moved, turned, stretched, bent and cut a little; every other hand is neater than the next."""
+    rows, strokes = lines.shape[:2]
+
+    def noise(*shape: int) -> Tensor:
+        return torch.randn(*shape, device=lines.device)
+
+    sloppy = torch.rand(rows, 1, 1, 1, device=lines.device) * 1.6 + 0.2
+    lines = _trim(lines)
+    # Corners rounded: each point goes some way to the middle of its neighbours.
+    soft = torch.rand(rows, 1, 1, 1, device=lines.device) * 0.9
+    for _ in range(2):
+        middle = (lines[:, :, :-2] + lines[:, :, 2:]) / 2
+        lines = torch.cat([lines[:, :, :1], torch.lerp(lines[:, :, 1:-1], middle, soft), lines[:, :, -1:]], 2)
+    # Parts of a character drift apart: everything from some stroke on moves together.
+    later = torch.arange(strokes, device=lines.device) >= (
+        torch.rand(rows, 1, device=lines.device) * there.sum(1, keepdim=True)
+    )
+    move, stretch = noise(rows, 1, 1, 2) * 0.02 * sloppy, 1 + noise(rows, 1, 1, 2) * 0.06 * sloppy
+    lines = torch.where(later[:, :, None, None], (lines - 0.5) * stretch + 0.5 + move, lines)
+    # Each stroke for itself.
+    centre = lines.mean(2, keepdim=True)
+    angle = noise(rows, strokes, 1) * 0.07 * sloppy[..., 0]
+    sin, cos = angle.sin(), angle.cos()
+    x, y = (lines - centre).unbind(-1)
+    turned = torch.stack([x * cos - y * sin, x * sin + y * cos], -1) * (1 + noise(rows, strokes, 1, 2) * 0.09 * sloppy)
+    along = lines[:, :, -1:] - lines[:, :, :1]
+    across = torch.stack([-along[..., 1], along[..., 0]], -1)
+    arc = 1 - torch.linspace(-1, 1, POINTS, device=lines.device).square()
+    bend = across * arc[None, None, :, None] * noise(rows, strokes, 1, 1) * 0.05 * sloppy
+    shift = noise(rows, strokes, 1, 2) * 0.014 * sloppy
+    return centre + turned + bend + shift + noise(*lines.shape) * 0.003 * sloppy
+
+
+def _trim(lines: Tensor) -> Tensor:
+    """Strokes begin late and end early at times; hooks get lost so."""
+    rows, strokes = lines.shape[:2]
+    ends = torch.rand(2, rows, strokes, 1, device=lines.device) ** 3 * 0.2
+    at = torch.linspace(0, 1, POINTS, device=lines.device) * (1 - ends[0] - ends[1]) + ends[0]
+    place = (at * (POINTS - 1)).clamp(0, POINTS - 1.001)
+    low = place.long()
+    pick = low[..., None].expand(-1, -1, -1, 2)
+    here, there = lines.gather(2, pick), lines.gather(2, pick + 1)
+    return torch.lerp(here, there, (place - low)[..., None])
+
+
+def _ink(lines: Tensor, there: Tensor) -> Tensor:
+    """Lines to pictures: bright where a pixel is nearer to a line than half the pen's width."""
+    rows, strokes = lines.shape[:2]
+    device = lines.device
+    lines = lines * (SIDE * 0.84) + SIDE * 0.08
+    pen = torch.rand(rows, 1, 1, device=device) * 1.6 + 0.5
+    slope = torch.randn(rows, strokes, 1, device=device) * 0.25 * torch.linspace(-1, 1, POINTS - 1, device=device)
+    width = pen * (1 + torch.randn(rows, strokes, 1, device=device) * 0.12 + slope).clamp(0.5, 1.6)
+    width = torch.where(there[..., None], width, -99.0)
+    start, end = [lines[:, :, :-1].flatten(1, 2)], [lines[:, :, 1:].flatten(1, 2)]
+    widths = [width.flatten(1)]
+    if strokes > 1:  # a hurried pen does not leave the paper between strokes
+        hurry = (torch.rand(rows, 1, device=device) * 1.8 - 1).clamp(min=0)
+        linked = there[:, 1:] & there[:, :-1] & (torch.rand(rows, strokes - 1, device=device) < hurry)
+        start.append(lines[:, :-1, -1])
+        end.append(lines[:, 1:, 0])
+        widths.append(torch.where(linked, pen[:, 0] * 0.6, -99.0))
+    nearest = _reach(torch.cat(start, 1), torch.cat(end, 1), torch.cat(widths, 1))
+    return ((nearest + 0.5).clamp(0, 1) * 255).to(torch.uint8).view(rows, SIDE, SIDE)
+
+
+def _reach(start: Tensor, end: Tensor, width: Tensor) -> Tensor:
+    """For each pixel how far inside the ink it is, in pixels (below zero: outside)."""
+    axis = torch.arange(SIDE, device=start.device) + 0.5
+    x = axis.repeat(SIDE)[None, None]
+    y = axis.repeat_interleave(SIDE)[None, None]
+    along = end - start
+    square = along.square().sum(-1, keepdim=True).clamp(min=1e-6)
+    dx, dy = x - start[..., :1], y - start[..., 1:]
+    share = ((dx * along[..., :1] + dy * along[..., 1:]) / square).clamp(0, 1)
+    distance = torch.hypot(dx - share * along[..., :1], dy - share * along[..., 1:])
+    return (width[..., None] - distance).amax(1)
