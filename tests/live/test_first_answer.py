@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 from tests.live.gate import Gate
 from tests.live.serving import MODELS, Serving, eventually
 
-from timebound.demo.app import SAMPLES
+from timebound.demo.app import LABELS, SAMPLES
 
 pytestmark = pytest.mark.live
 
@@ -32,15 +32,20 @@ def save_doubler(path: Path) -> None:
     onnx.save(model, path)
 
 
-@pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: str(sample["label"]))
-def test_the_demo_reads_its_sample_drawings(demo: Serving, sample: dict[str, str]) -> None:
-    answer = demo.http.post("/predictions/digits", json={"image": sample["image"]})
+def body(sample: int, key: str) -> dict[str, str]:
+    return {"esun_uuid": key, "image": SAMPLES[sample]["image"]}
+
+
+@pytest.mark.parametrize("sample", range(len(SAMPLES)))
+def test_the_demo_reads_its_samples(demo: Serving, sample: int) -> None:
+    answer = demo.http.post("/inference", json=body(sample, f"sample-{sample}"))
     assert answer.status_code == 200
-    assert answer.json()["digit"] == sample["label"]
+    title = SAMPLES[sample]["title"]
+    assert answer.json()["answer"] == (title if title in LABELS else "isnull")
 
 
 def test_an_answer_says_how_it_came_about(demo: Serving) -> None:
-    answer = demo.http.post("/predictions/digits", json={"image": SAMPLES[3]["image"]})
+    answer = demo.http.post("/inference", json=body(3, "how"))
     assert answer.headers["content-type"] == "application/json"
     assert answer.headers["timebound-quality"] == "full"
     assert answer.headers["timebound-members"] == "3/3"
@@ -53,24 +58,28 @@ def test_an_answer_says_how_it_came_about(demo: Serving) -> None:
 
 def test_a_request_id_is_echoed(demo: Serving) -> None:
     sent = {"x-request-id": "order-66"}
-    answered = demo.http.post("/predictions/digits", json={"image": SAMPLES[0]["image"]}, headers=sent)
-    refused = demo.http.post("/predictions/digits", json={"image": 5}, headers=sent)
+    answered = demo.http.post("/inference", json=body(0, "echo"), headers=sent)
+    refused = demo.http.post("/inference", json={"esun_uuid": "echo", "image": 5}, headers=sent)
     assert answered.headers["x-request-id"] == "order-66"
     assert refused.headers["x-request-id"] == refused.json()["request_id"] == "order-66"
 
 
 def test_a_request_without_an_id_is_given_one_of_its_own(demo: Serving) -> None:
-    body = {"image": SAMPLES[0]["image"]}
-    ids = [demo.http.post("/predictions/digits", json=body).headers["x-request-id"] for _ in range(3)]
+    ids = [demo.http.post("/inference", json=body(0, "ids")).headers["x-request-id"] for _ in range(3)]
     assert len(set(ids)) == 3
 
 
 def test_the_model_list_tells_how_to_call_a_model(demo: Serving) -> None:
     (model,) = demo.http.get("/v1/models").json()["models"]
-    assert model["name"] == "digits"
+    assert model["name"] == "handwriting"
     assert model["state"] == "ready"
     assert model["members"] == 3
-    assert set(model["request_schema"]["$defs"]["Request"]["properties"]) == {"image", "pixels", "id"}
+    assert set(model["request_schema"]["$defs"]["Request"]["properties"]) == {
+        "esun_uuid",
+        "esun_timestamp",
+        "image",
+        "retry",
+    }
     assert demo.http.post(model["paths"][0], json=model["example"]).status_code == 200
 
 
@@ -100,14 +109,16 @@ def test_scripts_of_the_page_load_only_files_that_are_there(demo: Serving) -> No
 def test_the_openapi_document_lists_the_model_and_the_probes(demo: Serving) -> None:
     document = demo.http.get("/openapi.json").json()
     assert document["openapi"].startswith("3.")
-    assert {"/predictions/digits", "/livez", "/readyz", "/metrics", "/v1/models"} <= set(document["paths"])
+    assert {"/inference", "/predictions/handwriting", "/livez", "/readyz", "/metrics", "/v1/models"} <= set(
+        document["paths"]
+    )
 
 
 def test_metrics_count_the_answers(demo: Serving) -> None:
-    demo.http.post("/predictions/digits", json={"image": SAMPLES[1]["image"]})
+    demo.http.post("/inference", json=body(1, "counted"))
     text = demo.http.get("/metrics").text
-    assert re.search(r'^timebound_requests_total{code="ok",model="digits",status="200"} [1-9]', text, re.M)
-    assert re.search(r'^timebound_request_seconds_bucket{le="\+Inf",model="digits"} [1-9]', text, re.M)
+    assert re.search(r'^timebound_requests_total{code="ok",model="handwriting",status="200"} [1-9]', text, re.M)
+    assert re.search(r'^timebound_request_seconds_bucket{le="\+Inf",model="handwriting"} [1-9]', text, re.M)
 
 
 def test_a_python_file_is_served_at_its_own_path_and_by_its_name() -> None:

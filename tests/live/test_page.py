@@ -19,8 +19,17 @@ from tests.live.serving import MODELS, Serving
 pytestmark = pytest.mark.live
 
 OUT = Path(__file__).parents[2] / "out"
-THREE = [(0.3, 0.25), (0.4, 0.19), (0.55, 0.18), (0.65, 0.28), (0.6, 0.4), (0.48, 0.47)]
-THREE += [(0.62, 0.54), (0.68, 0.65), (0.62, 0.78), (0.48, 0.82), (0.3, 0.75)]
+BRAVE = (  # 勇, stroke by stroke
+    [(0.33, 0.14), (0.64, 0.13), (0.5, 0.24)],
+    [(0.44, 0.2), (0.56, 0.29)],
+    [(0.29, 0.32), (0.3, 0.6)],
+    [(0.29, 0.32), (0.71, 0.31), (0.7, 0.6)],
+    [(0.3, 0.45), (0.7, 0.45)],
+    [(0.5, 0.32), (0.5, 0.58)],
+    [(0.3, 0.58), (0.7, 0.58)],
+    [(0.22, 0.69), (0.76, 0.67), (0.68, 0.93), (0.6, 0.89)],
+    [(0.49, 0.6), (0.45, 0.76), (0.25, 0.94)],
+)
 CROSS = [(0.2, 0.5), (0.5, 0.49), (0.8, 0.48)], [(0.5, 0.15), (0.5, 0.5), (0.49, 0.85)]
 
 
@@ -77,15 +86,15 @@ def copied(browser: Browser) -> str:
     return str(browser.wait_for("window.took"))
 
 
-def test_a_digit_drawn_on_the_page_is_read_and_every_member_votes(demo: Serving, browser: Browser) -> None:
+def test_a_character_drawn_on_the_page_is_read_and_every_member_votes(demo: Serving, browser: Browser) -> None:
     for name, look in {"page": {}, "page-dark": {"dark": True}, "page-phone": {"width": 390, "height": 844}}.items():
         browser.open(demo.url + "/", **look)  # type: ignore[arg-type]
-        browser.wait_for("document.querySelectorAll('.tile').length === 10")
-        browser.draw(within(".paper canvas"), THREE)
+        browser.wait_for("document.querySelectorAll('.tile').length === 11")
+        browser.draw(within(".paper canvas"), *BRAVE)
         send(browser)
-        assert browser.text(within(".word .big")) == "3"
+        assert browser.text(within(".word .big")) == "勇"
         votes = browser.run("[...document.querySelectorAll('.ballot')].map((one) => one.innerText.split(/\\s+/))")
-        assert [vote[:2] for vote in votes] == [["conv", "3"], ["mlp", "3"], ["rbf", "3"]]
+        assert [vote[:2] for vote in votes] == [["lite", "勇"], ["mobile_wide", "勇"], ["mobile_slim", "勇"]]
         assert "full" in browser.text(within(".came .facts"))
         assert "infer" in browser.text(within(".legend"))
         assert browser.run("document.documentElement.scrollWidth <= innerWidth"), "it fits the screen"
@@ -109,17 +118,17 @@ def test_what_is_drawn_goes_out_as_256_pixels_black_on_white(demo: Serving, brow
 
 def test_a_sample_is_answered_by_one_click(demo: Serving, browser: Browser) -> None:
     browser.open(demo.url + "/")
-    browser.click(".tile:nth-child(8)")
-    assert browser.text(within(".word .big")) == "7"
+    browser.click(".tile:nth-child(2)")
+    assert browser.text(within(".word .big")) == "玉"
 
 
 def test_the_copied_call_gives_the_same_answer(demo: Serving, browser: Browser) -> None:
     browser.open(demo.url + "/")
     browser.find(".paper canvas")
-    browser.draw(within(".paper canvas"), THREE)
+    browser.draw(within(".paper canvas"), *BRAVE)
     send(browser)
     said = subprocess.run(["bash", "-c", copied(browser)], capture_output=True, text=True, check=True, timeout=20)
-    assert json.loads(said.stdout.splitlines()[-1])["digit"] == 3
+    assert json.loads(said.stdout.splitlines()[-1])["answer"] == "勇"
     assert "timebound-source: stored" in said.stdout, "it has the same key, so it is the same request"
 
 
@@ -308,5 +317,5 @@ def test_a_server_that_is_gone_is_said_to_be(browser: Browser) -> None:
 
 def test_the_docs_page_shows_the_api_without_the_internet(demo: Serving, browser: Browser) -> None:
     browser.open(demo.url + "/docs")
-    assert "/predictions/digits" in browser.text(".swagger-ui .opblock")
+    assert "/inference" in browser.text(".swagger-ui .opblock")
     assert "Failed to load" not in browser.text("body")

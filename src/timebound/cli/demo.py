@@ -22,7 +22,7 @@ def add_to(verbs: Any) -> None:
     parser = verbs.add_parser(
         "demo",
         help="serve a small handwriting model to play with",
-        description="Serve three small models that read handwritten digits together. Open the page and draw one.",
+        description="Serve three small networks that read a handwritten Chinese character. Draw 勇 on the page.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -1,1 +1,1 @@
-"""The model behind `timebound demo`: three small members that read a handwritten digit."""
+"""The model behind `timebound demo`: three small networks that read a handwritten Chinese character."""

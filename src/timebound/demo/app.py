@@ -1,132 +1,111 @@
-"""The demo model: a drawing of a digit in, the digit out, by the mean of three members."""
+"""The demo model: a picture of one handwritten character in, the character out, by the mean of three networks."""
 
 from __future__ import annotations
 
 import json
+import time
+import uuid
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image, ImageFilter
+from PIL import Image
 
 import timebound as tb
 
 Ink = npt.NDArray[np.float32]
 
-SAMPLES: list[dict[str, Any]] = json.loads((Path(__file__).parent / "samples.json").read_text())
-"""One held-out drawing per digit: `label`, and `image` as base64 PNG."""
+_HERE = Path(__file__).parent
+SAMPLES: list[dict[str, str]] = json.loads((_HERE / "samples.json").read_text(encoding="utf-8"))
+"""Pictures to try: `title`, and `image` as base64 PNG."""
+LABELS = [*(_HERE / "labels.txt").read_text(encoding="utf-8").split(), "isnull"]
+"""The 800 characters in the order of the networks' outputs; the last output means none of them."""
+
+FILES = ("models/lite.onnx", "models/mobile_wide.onnx", "models/mobile_slim.onnx")
+"""Best alone first, for the answers that time allows only one or two members."""
 
 
-class Digits(tb.Model):
-    """Reads one handwritten digit, drawn in any size, dark on light or light on dark."""
+class Handwriting(tb.Model):
+    """Reads one handwritten Traditional Chinese character of the 800 on a bank's form; anything else is `isnull`."""
 
-    name = "digits"
+    name = "handwriting"
+    path = "/inference"
     deadline = 1.0
-    key = "id"
-    example = {"image": SAMPLES[3]["image"]}  # noqa: RUF012 - read once, never changed
-    samples = tuple({"title": str(one["label"]), "body": {"image": one["image"]}} for one in SAMPLES)
+    key = "esun_uuid"
+    key_ignore = ("retry", "esun_timestamp")
+    example = {"esun_uuid": "example", "image": SAMPLES[0]["image"]}  # noqa: RUF012 - read once, never changed
+    samples = tuple({"title": one["title"], "body": {"esun_uuid": "sample", "image": one["image"]}} for one in SAMPLES)
 
     class Request(tb.Struct):
-        """Give `image` or `pixels`, not both."""
+        """One attempt to have one character read."""
 
-        image: tb.Image64 | None = None
-        """Base64 of a PNG or JPEG of any size."""
-        pixels: list[list[float]] | None = None
-        """Eight rows of eight numbers, 0 (paper) to 16 (ink)."""
-        id: str | None = None
-        """Names the request: sent again with the same id, it is answered again but not computed again."""
+        esun_uuid: str
+        """Names the request; every attempt carries the same."""
+        image: tb.Image64
+        """Base64 of a picture of one character, in any size, dark on light or light on dark."""
+        esun_timestamp: int = 0
+        """When the attempt was sent, in seconds since 1970."""
+        retry: int = 0
+        """How many attempts are left."""
 
     def load(self) -> None:
-        # Best alone first, for the answers that time allows only one or two members.
-        files = ("models/conv.onnx", "models/mlp.onnx", "models/rbf.onnx")
-        self.net = tb.ensemble(*(tb.onnx(file) for file in files), combine="mean")
+        self.net = tb.ensemble(*(tb.onnx(_HERE / file) for file in FILES), combine="mean")
 
     def prepare(self, request: Request) -> Ink:
-        if request.image is not None and request.pixels is not None:
-            raise tb.BadInput("image and pixels are both given; send only one of them", field="pixels")
-        if request.image is not None:
-            return read_drawing(tb.image.decode(request.image, mode="L"))[None]
-        if request.pixels is not None:
-            return read_pixels(request.pixels)[None]
-        raise tb.BadInput("no digit given; send image (base64 of a PNG or JPEG) or pixels (8 x 8)", field="image")
+        return read_picture(tb.image.decode(request.image, mode="L"))[None]
 
     def finish(self, output: Any, request: Request) -> dict[str, Any]:
-        digit = int(output.argmax())
-        shares = [round(float(share), 4) for share in output]
-        return {"digit": digit, "confidence": shares[digit], "probabilities": shares}
+        best = int(output.argmax())
+        return _answer(request, LABELS[best], round(float(output[best]), 4))
 
     def fallback(self, request: Request) -> dict[str, Any]:
-        return {"digit": None, "confidence": 0.0, "probabilities": [0.1] * 10}
+        return _answer(request, "isnull", 0.0)
 
 
-def read_pixels(rows: list[list[float]]) -> Ink:
-    """Eight rows of eight, 0..16, to ink 0..1; anything else is bad input."""
-    if len(rows) != 8 or any(len(row) != 8 for row in rows):
-        raise tb.BadInput("pixels must be 8 rows of 8 numbers", field="pixels")
-    ink = np.array(rows, np.float32)
-    if not (ink.min() >= 0 and ink.max() <= 16):
-        raise tb.BadInput("pixels must lie between 0 (paper) and 16 (ink)", field="pixels")
-    return ink / np.float32(16)
+def _answer(request: Handwriting.Request, answer: str, confidence: float) -> dict[str, Any]:
+    return {
+        "esun_uuid": request.esun_uuid,
+        "server_uuid": uuid.uuid4().hex,
+        "server_timestamp": int(time.time()),
+        "answer": answer,
+        "confidence": confidence,
+    }
 
 
-# The dataset was made from scanned digits so: cut out, scaled to the full height of a 32 x 32 bitmap, seldom wider than
-# 24, and counted in 4 x 4 blocks. What is drawn with a mouse goes the same way, and is thickened first,
-# because there ink covers 30 percent of the square whatever the digit (0.305 on average, below 0.26 for one in ten).
-_SIDE, _WIDEST, _COVERED = 32, 22, 0.28
-_FAINT = 40  # of 255: less contrast than this between paper and ink is an empty page
+# The networks were trained on ink that fills this share of a 64 x 64 frame.
+_SIDE, _FILL = 64, 0.86
+_INK = 0.35  # of the darkest: what counts as ink when the character is cut out
+_FAINT = 24  # of 255: less contrast than this between paper and ink is an empty page
 
 
-def read_drawing(grey: npt.NDArray[np.uint8]) -> Ink:
-    """A grey picture of one digit to 8 x 8 ink, 0..1, in the style of the dataset."""
-    digit = _cut_out(_ink(grey))
-    frame = _fit(digit)
-    for _ in range(16):
-        if frame.mean() >= _COVERED:
-            break
-        digit = _thicker(digit)
-        frame = _fit(digit)
-    blocks: Ink = frame.reshape(8, 4, 8, 4).mean(axis=(1, 3), dtype=np.float32)
-    return blocks
-
-
-def _ink(grey: npt.NDArray[np.uint8]) -> Ink:
-    """How far each pixel is from the paper, 0..1. The paper's tone is that of most of the border."""
+def read_picture(grey: npt.NDArray[np.uint8]) -> Ink:
+    """A grey picture of any size to 64 x 64 ink, 0 (paper) to 1, cut out and centred; an empty page stays empty."""
     picture = Image.fromarray(grey)
     picture.thumbnail((256, 256), Image.Resampling.BOX)
-    tone = np.asarray(picture, np.float32)
+    ink = _ink(np.asarray(picture, np.float32))
+    rows, columns = (np.flatnonzero((ink > _INK).any(axis=axis)) for axis in (1, 0))
+    if not len(rows):
+        return np.zeros((_SIDE, _SIDE), np.float32)
+    return _fit(ink, rows[0], rows[-1] + 1, columns[0], columns[-1] + 1)
+
+
+def _ink(tone: Ink) -> Ink:
+    """How far each pixel is from the paper, 0..1. The paper's tone is that of most of the border."""
     paper = np.median(np.concatenate([tone[0], tone[-1], tone[:, 0], tone[:, -1]]))
     darker, lighter = paper - tone.min(), tone.max() - paper
     contrast = max(darker, lighter)
     if contrast < _FAINT:
-        raise tb.BadInput("the drawing is empty; draw one digit, dark on light or light on dark", field="image")
+        return np.zeros_like(tone)
     ink = paper - tone if darker >= lighter else tone - paper
     return np.asarray(np.clip(ink / contrast, 0, 1), np.float32)
 
 
-def _cut_out(ink: Ink) -> Image.Image:
-    """The part that holds ink, at twice the height of the bitmap so that thickening goes in small steps."""
-    rows, columns = (np.flatnonzero((ink > 0.25).any(axis=axis)) for axis in (1, 0))
-    part = ink[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
-    high, wide = part.shape
-    picture = Image.fromarray((part * 255).astype(np.uint8))
-    return picture.resize(
-        (max(1, min(4 * _SIDE, round(wide * 2 * _SIDE / high))), 2 * _SIDE), Image.Resampling.BILINEAR
-    )
-
-
-def _thicker(digit: Image.Image) -> Image.Image:
-    """Every stroke one pixel wider to each side."""
-    room = Image.new("L", (digit.width + 2, digit.height + 2))
-    room.paste(digit, (1, 1))
-    return room.filter(ImageFilter.MaxFilter(3))
-
-
-def _fit(digit: Image.Image) -> Ink:
-    """The digit in the middle of the bitmap: full height, its own proportions unless that is too wide."""
-    wide = max(1, min(_WIDEST, round(digit.width * _SIDE / digit.height)))
-    frame = np.zeros((_SIDE, _SIDE), np.float32)
-    left = (_SIDE - wide) // 2
-    scaled = digit.resize((wide, _SIDE), Image.Resampling.BOX)
-    frame[:, left : left + wide] = np.asarray(scaled, np.float32) / 255
-    return frame
+def _fit(ink: Ink, top: int, bottom: int, left: int, right: int) -> Ink:
+    """The part that holds ink, scaled to the frame; what lies around it comes along, paper where the picture ends."""
+    half = max(bottom - top, right - left) / _FILL / 2
+    room = int(half) + 1
+    x, y = (left + right) / 2 + room, (top + bottom) / 2 + room
+    wide = Image.fromarray(np.pad(ink, room))
+    frame = wide.resize((_SIDE, _SIDE), Image.Resampling.BILINEAR, box=(x - half, y - half, x + half, y + half))
+    return np.asarray(frame, np.float32)

@@ -15,7 +15,7 @@ TEMPLATES = {
 }
 _HERE = Path(__file__).parent
 _EVERY = "every"  # what all applications have
-_DIGITS = _HERE.parent / "demo" / "models" / "mlp.onnx"
+_DIGITS = _HERE / "digits.onnx"  # trained by scripts/train_digits.py
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,40}")
 
 

@@ -1,0 +1,150 @@
+"""How well the served files read what they were not trained on: two font faces, one pen, two people.
+
+    python examples/handwriting/evaluate.py --data DATA [--models FOLDER]
+
+Every picture takes the way of a request: the app's own `read_picture`, then the ONNX files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import onnxruntime
+from PIL import Image, ImageDraw
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from timebound.demo.app import FILES, LABELS, read_picture
+
+MODELS = Path(__file__).resolve().parents[2] / "src" / "timebound" / "demo"
+FACES = ("zen-kurenaido-400", "kiloji")
+ISNULL = len(LABELS) - 1
+
+
+class Test(NamedTuple):
+    """Pictures that no training saw: ink 0..1 as the networks take it, and the right outputs."""
+
+    name: str
+    ink: Any
+    labels: Any
+
+
+def tests(data: Path, *, untidy: bool, writers: bool) -> Iterator[Test]:
+    """All tests, as they are asked for."""
+    file = np.load(data / "glyphs48.npz")
+    for face in FACES:
+        rows = file["source"] == list(file["sources"]).index(face)
+        packed = file["packed"][rows]
+        pictures = np.stack([packed >> 4, packed & 15], -1).reshape(len(packed), 48, 48) * np.uint8(17)
+        yield _test(f"face {face}", pictures, file["chars"][file["label"][rows]])
+    strokes = dict(np.load(data / "strokes_pen_tomoe.npz"))  # read once, not at every mention
+    known = [place for place, char in enumerate(strokes["chars"]) if char in LABELS]
+    others = [place for place, char in enumerate(strokes["chars"]) if char not in LABELS][::6]
+    which = known + others
+    yield _test("pen tomoe", [_drawn(strokes, place) for place in which], strokes["chars"][which])
+    if untidy:
+        frequent = set(file["chars"])
+        places = [place for place, char in enumerate(strokes["chars"]) if char in frequent]
+        yield _test("pen tomoe, untidy", _untidy(data, places), strokes["chars"][places])
+    if writers:
+        real = np.load(data / "real_two_writers.npz")
+        for writer in (0, 1):
+            rows = real["writer"] == writer
+            yield _test(f"writer {writer + 1}", real["images"][rows], real["chars"][rows])
+
+
+def _test(name: str, pictures: Any, chars: Any) -> Test:
+    places = {char: place for place, char in enumerate(LABELS)}
+    labels = np.array([places.get(str(char), ISNULL) for char in chars])
+    return Test(name, np.stack([read_picture(picture) for picture in pictures])[:, None], labels)
+
+
+def _drawn(strokes: Any, place: int) -> Any:
+    """One character drawn with a pen of constant width."""
+    sheet = Image.new("L", (256, 256))
+    pen = ImageDraw.Draw(sheet)
+    first, last = strokes["char_start"][place : place + 2]
+    for stroke in range(first, last):
+        low, high = strokes["stroke_start"][stroke : stroke + 2]
+        line = [(float(x) * 0.22 + 16, float(y) * 0.22 + 16) for x, y in strokes["points"][low:high]]
+        pen.line(line if len(line) > 1 else line * 2, fill=255, width=7, joint="curve")
+    return np.asarray(sheet)
+
+
+def _untidy(data: Path, places: list[int]) -> Any:
+    """The same characters in a shaky, hurried hand, as training shakes other strokes."""
+    # Imported here: nothing else in this file needs torch.
+    import torch
+    from examples.handwriting.strokes import draw, read_strokes
+
+    torch.manual_seed(11)
+    strokes = read_strokes(str(data / "strokes_pen_tomoe.npz"), "cpu")
+    return draw(strokes, torch.tensor(places), chunk=16).numpy()
+
+
+class Member:
+    """One ONNX file on one core, as the server runs it."""
+
+    def __init__(self, path: Path) -> None:
+        self.name, self.bytes = path.stem, path.stat().st_size
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1
+        self._session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+
+    def __call__(self, ink: Any) -> Any:
+        parts = np.array_split(ink, max(1, len(ink) // 64))
+        return np.concatenate([self._session.run(None, {"pixels": part})[0] for part in parts])
+
+    def median_ms(self, ink: Any) -> float:
+        """One picture alone, the median of 200."""
+        took = []
+        for turn in range(220):
+            one = ink[turn % len(ink)][None]
+            began = time.perf_counter()
+            self._session.run(None, {"pixels": one})
+            took.append(time.perf_counter() - began)
+        return float(np.median(took[20:])) * 1000
+
+
+def judge(test: Test, outputs: dict[str, Any]) -> None:
+    """Prints one row per network: right of all, of the 800, and of what is none of them."""
+    is_null = test.labels == ISNULL
+    print(f"\n{test.name}: {len(test.labels)} pictures, {int(is_null.sum())} of them isnull")
+    for name, rows in outputs.items():
+        right = rows.argmax(1) == test.labels
+        print(
+            f"  {name:12} {right.mean():7.2%} right ({int((~right).sum())} wrong); "
+            f"characters {right[~is_null].mean():7.2%}, isnull {right[is_null].mean():7.2%}"
+        )
+
+
+def main() -> None:
+    """Each member, then the first two and all three together."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="folder with glyphs48.npz and the other data")
+    parser.add_argument("--models", type=Path, default=MODELS, help="folder with models/")
+    parser.add_argument("--untidy", action="store_true", help="one more test, in a shaky hand; needs torch, a minute")
+    parser.add_argument("--no-writers", action="store_true", help="leave the two people's pictures alone")
+    chosen = parser.parse_args()
+    members = [Member(chosen.models / file) for file in FILES]
+    for test in tests(chosen.data, untidy=chosen.untidy, writers=not chosen.no_writers):
+        outputs = {member.name: member(test.ink) for member in members}
+        first, second, third = outputs.values()
+        outputs["two of three"] = (first + second) / 2
+        outputs["all three"] = (first + second + third) / 3
+        judge(test, outputs)
+    print()
+    for member in members:
+        print(
+            f"{member.name:12} {member.bytes:>10,} bytes, {member.median_ms(test.ink):.2f} ms per picture on one core"
+        )
+    print(f"together     {sum(member.bytes for member in members):>10,} bytes")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,126 @@
+"""Turns trained weights into the ONNX files that are served: int8 where a network is rounded, probabilities out.
+
+    python examples/handwriting/export.py --data DATA --weights OUT [--models FOLDER]
+
+Ranges for int8 come from font glyphs of the training faces, spoilt like the training pictures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import onnx
+import torch
+from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, QuantFormat, QuantType, quantize_static
+from onnxruntime.quantization.shape_inference import quant_pre_process
+from torch import Tensor, nn
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from examples.handwriting.data import read_glyphs
+from examples.handwriting.nets import CLASSES, MEMBERS, load_member, switch_rounding
+from examples.handwriting.paper import spoil, to_ink
+
+MODELS = Path(__file__).resolve().parents[2] / "src" / "timebound" / "demo" / "models"
+LOOKED_AT = 512
+"""Pictures whose activations set the ranges of int8."""
+
+
+class Shares(nn.Module):
+    """A network whose scores are turned into shares of one, so that members can be averaged."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        scores: Tensor = self.net(pixels)
+        return scores.softmax(1)
+
+
+def write_float(name: str, weights: Path, path: Path) -> None:
+    """A member as a float32 file; the number of pictures per call is free."""
+    net = load_member(name, torch.load(weights, map_location="cpu"))
+    switch_rounding(net, False)
+    free = {"pixels": {0: "batch"}, "probabilities": {0: "batch"}}
+    torch.onnx.export(
+        Shares(net).eval(),
+        (torch.rand(2, 1, 64, 64),),
+        path,
+        input_names=["pixels"],
+        output_names=["probabilities"],
+        dynamic_axes=free,
+        opset_version=17,
+        dynamo=False,
+    )
+
+
+class Pictures(CalibrationDataReader):  # type: ignore[misc]
+    """Hands pictures to the quantiser, a few at a time."""
+
+    def __init__(self, pictures: Tensor) -> None:
+        self._parts: Iterator[Tensor] = iter(pictures.split(32))
+
+    def get_next(self) -> dict[str, Any] | None:
+        part = next(self._parts, None)
+        return None if part is None else {"pixels": part.numpy()}
+
+
+def write_int8(source: Path, path: Path, pictures: Tensor) -> None:
+    """Convolutions and matrix products in int8, weights per channel; squeezes and softmax stay in float."""
+    with tempfile.TemporaryDirectory() as folder:
+        ready = Path(folder) / "ready.onnx"
+        quant_pre_process(str(source), str(ready), skip_symbolic_shape=True)
+        graph = onnx.load(ready).graph
+        squeezes = [node.name for node in graph.node if node.op_type == "Conv" and "/down/" in node.name + "/"]
+        squeezes += [node.name for node in graph.node if node.op_type == "Conv" and "/up/" in node.name + "/"]
+        quantize_static(
+            str(ready),
+            str(path),
+            Pictures(pictures),
+            quant_format=QuantFormat.QDQ,
+            op_types_to_quantize=["Conv", "Gemm", "MatMul", "Add"],
+            per_channel=True,
+            activation_type=QuantType.QUInt8,
+            weight_type=QuantType.QInt8,
+            nodes_to_exclude=squeezes,
+            calibrate_method=CalibrationMethod.MinMax,
+            extra_options={"CalibMovingAverage": True, "CalibMovingAverageConstant": 0.1},
+        )
+
+
+def calibration(data: Path) -> Tensor:
+    """Pictures like those in training: known characters and others."""
+    torch.manual_seed(3)
+    glyphs, _ = read_glyphs(data / "glyphs48.npz", torch.device("cpu"))
+    return spoil(to_ink(glyphs.pick(torch.randint(0, CLASSES, (LOOKED_AT,)))))
+
+
+def main() -> None:
+    """Every member, to its file."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="folder with glyphs48.npz")
+    parser.add_argument("--weights", type=Path, required=True, help="folder that train.py wrote to")
+    parser.add_argument("--models", type=Path, default=MODELS, help="folder for the ONNX files")
+    parser.add_argument("--float", action="store_true", help="write float32 files of the weights before rounding")
+    chosen = parser.parse_args()
+    chosen.models.mkdir(parents=True, exist_ok=True)
+    pictures = None if chosen.float else calibration(chosen.data)
+    for name in MEMBERS:
+        path = chosen.models / f"{name}.onnx"
+        if pictures is None:
+            write_float(name, chosen.weights / f"{name}.float.pt", path)
+        else:
+            with tempfile.TemporaryDirectory() as folder:
+                plain = Path(folder) / "plain.onnx"
+                write_float(name, chosen.weights / f"{name}.rounded.pt", plain)
+                write_int8(plain, path, pictures)
+        print(f"wrote {path} ({path.stat().st_size:,} bytes)")
+
+
+if __name__ == "__main__":
+    main()

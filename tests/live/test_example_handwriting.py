@@ -1,0 +1,59 @@
+"""The handwriting example with the files it ships: characters, isnull, re-sends by key, each network's vote."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.live.serving import PATIENCE_S, Serving
+
+from timebound.demo.app import SAMPLES
+
+pytestmark = pytest.mark.live
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "handwriting"
+IMAGES = {sample["title"]: sample["image"] for sample in SAMPLES}
+
+
+def test_a_character_is_read_once_however_often_it_is_sent() -> None:
+    with Serving(EXAMPLE / "app.py") as serving:
+        first, again, other = (
+            serving.http.post(
+                "/inference", json={"esun_uuid": key, "esun_timestamp": at, "image": image, "retry": left}
+            )
+            for key, at, image, left in (
+                ("a", 1623233200, IMAGES["勇"], 2),
+                ("a", 1623233201, IMAGES["勇"], 1),
+                ("b", 1623233202, IMAGES["你"], 2),
+            )
+        )
+        assert first.json()["answer"] == "勇"
+        assert (again.json(), again.headers["timebound-source"]) == (first.json(), "stored")
+        assert other.json()["answer"] == "isnull"
+
+
+def test_each_network_tells_its_vote() -> None:
+    with Serving(EXAMPLE / "app.py") as serving:
+        body = {"esun_uuid": "v", "image": IMAGES["玉"]}
+        answered = serving.http.post("/inference", json=body, headers={"timebound-details": "votes"})
+        votes = json.loads(answered.headers["timebound-votes"])
+        assert [(vote["member"], vote["answer"]["answer"]) for vote in votes] == [
+            ("lite", "玉"),
+            ("mobile_wide", "玉"),
+            ("mobile_slim", "玉"),
+        ]
+
+
+def test_the_contest_script_counts_every_request() -> None:
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLE / "contest.py"), "--seconds", "3", "--clients", "4"],
+        capture_output=True,
+        text=True,
+        timeout=3 * PATIENCE_S,
+        check=True,
+    )
+    assert "late: 0" in done.stdout
+    assert "lost: 0" in done.stdout
