@@ -6,11 +6,11 @@ import math
 
 # All in multiples of the deadline or of what the slots can do.
 SHORT_MEMORY = 0.2  # notices the end of a burst
-LONG_MEMORY = 2.0  # averages chance away
+LONG_MEMORY = 4.0  # averages chance away
 STEP = 0.01  # of a memory: how finely it fades
-ENTER_RATE, LEAVE_RATE = 1.25, 1.15
+ENTER_RATE, LEAVE_RATE = 1.3, 1.1
 STILL_RATE = 0.8  # less than this after a burst: it is over
-CERTAINTY = 3.0  # standard deviations of the counted rate above ENTER_RATE: chance alone must not turn the order
+CERTAINTY = 2.0  # standard deviations of the counted rate above ENTER_RATE: chance alone must not turn the order
 # An ensemble that has long been behind with one member each turns earlier: while it serves the oldest, the backlog of
 # an overload delays full answers after its end. `benchmarks/scheduler.py` simulates 10 s of 3.0x, deadline 0.25 s:
 # the last partial answer comes 0.06 s after its end, with a weight of 1 after 0.36 s or more; in time are 0.957 instead
@@ -44,14 +44,38 @@ class ArrivalRate:
         return self._sum * math.exp(-max(0.0, now - self._at) / self._memory_s) if self._sum else 0.0
 
 
+class RateSince(ArrivalRate):
+    """The same since a moment: what came before does not count, however short the time."""
+
+    __slots__ = ("_since",)
+
+    def __init__(self, memory_s: float) -> None:
+        super().__init__(memory_s)
+        self._since = 0.0
+
+    def restart(self, now: float) -> None:
+        self._sum, self._at, self._since = 0.0, now, now
+
+    def rate(self, now: float) -> float:
+        return super().rate(now) / max(STEP, 1.0 - self._faded(now))
+
+    def seconds(self, now: float) -> float:
+        """An even count over so many seconds is as certain as this one: at first the time, at last twice the memory."""
+        faded = self._faded(now)
+        return 2.0 * self._memory_s * max(STEP, 1.0 - faded) / (1.0 + faded)
+
+    def _faded(self, now: float) -> float:
+        return math.exp(-max(0.0, now - self._since) / self._memory_s)
+
+
 class Arrivals:
-    """The arrival rate of one model, over a short and a long while."""
+    """The arrival rate of one model, over a short while, and since the backlog has not fitted."""
 
     __slots__ = ("long", "short")
 
     def __init__(self, deadline_s: float) -> None:
         self.short = ArrivalRate(SHORT_MEMORY * deadline_s)
-        self.long = ArrivalRate(LONG_MEMORY * deadline_s)
+        self.long = RateSince(LONG_MEMORY * deadline_s)
 
 
 class ServedShare:
@@ -77,9 +101,11 @@ class Overload:
         self._behind_from = math.inf
         self._is_lasting = False
 
-    def fell_behind(self, now: float, deadline_s: float) -> None:
-        """Not everything that waits can be served in time."""
+    def fell_behind(self, now: float, deadline_s: float) -> bool:
+        """Not everything that waits can be served in time. Is this new?"""
+        is_new = self._behind_from == math.inf
         self._behind_from = min(self._behind_from, now + PATIENCE * deadline_s)
+        return is_new
 
     def caught_up(self) -> None:
         """Nothing waits any more."""

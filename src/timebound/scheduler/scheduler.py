@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from timebound.scheduler import policy
-from timebound.scheduler.load import ENSEMBLE_WEIGHT, LONG_MEMORY, STILL_RATE, Overload
+from timebound.scheduler.load import ENSEMBLE_WEIGHT, STILL_RATE, Overload
 from timebound.scheduler.queue import Lane
 from timebound.scheduler.running import Running
 from timebound.scheduler.served import Served
@@ -222,7 +222,9 @@ class Scheduler:
         if len(plan.tickets) == waiting and not view.is_overloaded:
             self._overload.caught_up()
         elif not view.fits:
-            self._overload.fell_behind(now, max(served.spec.deadline_s for served in self._models.values()))
+            if self._overload.fell_behind(now, max(served.spec.deadline_s for served in self._models.values())):
+                for served in self._models.values():
+                    served.arrivals.long.restart(now)
         served = self._models[plan.view.lane.model]
         plan.view.share.taken.add(len(plan.tickets), now)
         for ticket in plan.tickets:
@@ -297,7 +299,7 @@ class Scheduler:
             rate = served.arrivals.long.rate(now)
             long += weight * rate
             item_s = max((served.item_s(lane) for lane in served.lanes.values()), default=0.0)
-            variance += weight * weight * rate * item_s / (2 * LONG_MEMORY * served.spec.deadline_s)
+            variance += weight * weight * rate * item_s / served.arrivals.long.seconds(now)
         return short > STILL_RATE, self._overload.is_lasting(short, long, variance**0.5)
 
     def _purge(self, now: float) -> int:
