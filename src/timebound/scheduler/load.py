@@ -6,15 +6,15 @@ import math
 
 # All in multiples of the deadline or of what the slots can do.
 SHORT_MEMORY = 0.2  # notices the end of a burst
-LONG_MEMORY = 4.0  # averages chance away
+LONG_MEMORY = 4.0  # averages chance away; counted from when the backlog did not fit, so a clear overload shows at once
 STEP = 0.01  # of a memory: how finely it fades
-ENTER_RATE, LEAVE_RATE = 1.3, 1.1
+ENTER_RATE, LEAVE_RATE = 1.3, 1.1  # a turn at 1.2 times the capacity costs about 1 point of half a minute
 STILL_RATE = 0.8  # less than this after a burst: it is over
 CERTAINTY = 2.0  # standard deviations of the counted rate above ENTER_RATE: chance alone must not turn the order
 # An ensemble that has long been behind with one member each turns earlier: while it serves the oldest, the backlog of
 # an overload delays full answers after its end. `benchmarks/scheduler.py` simulates 10 s of 3.0x, deadline 0.25 s:
-# the last partial answer comes 0.06 s after its end, with a weight of 1 after 0.36 s or more; in time are 0.957 instead
-# of 0.983, half of them by 0.35 of the deadline instead of 0.78.
+# the last partial answer comes 0.07 s after its end, with a weight of 1 after 0.30 s or more; in time are 0.961 instead
+# of 0.984, half of them by 0.38 of the deadline instead of 0.75.
 ENSEMBLE_WEIGHT = 1.5
 # Turning to the newest gives up the tickets that wait now: up to one deadline of work, once. Being behind for a whole
 # deadline outlasts most bursts; with more patience more waits, and more is given up.

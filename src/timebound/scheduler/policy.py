@@ -20,11 +20,13 @@ rate. Two answers are known, and each is right at another time:
   large. But when the load falls, those left behind are old, and the slots run dry too early.
 
 So time and the arrival rate decide. Turning to the newest gives up what waits at that moment, once, at most one
-deadline of work; so it is done only after the backlog has not fitted for a deadline, while work arrives at 1.25 times
-what the slots can do and three standard deviations more (until 1.15 times), and only as long as the last fifth of a
-deadline was above capacity too. Before the turn, after a deadline behind, batches already have the very best rate.
-Those passed over stay in the queue while they have time for two more batches, and are then given up together. When the
-load falls, deadline order takes over at once and finds the others there.
+deadline of work; so it is done only after the backlog has not fitted for a deadline, while work has arrived since then
+at 1.3 times what the slots can do and two standard deviations more (until 1.1 times), and only as long as the last
+fifth of a deadline was above capacity too. A smaller overload stays in deadline order: there a turn costs more than it
+brings. Before the turn, batches are as large as the head has time for, up to the very best rate; after a deadline
+behind, tickets are passed over for it too. Those passed over stay in the queue while they have time for two more
+batches, and are then given up together. When the load falls, deadline order takes over at once and finds the others
+there.
 
 Simulated by `python benchmarks/scheduler.py`: one model, two slots, deadline 1 s, four seeds of 40 s that were not used
 to choose the numbers above. In each cell the share of the clairvoyant bound and the median answer over the deadline:

@@ -222,9 +222,7 @@ class Scheduler:
         if len(plan.tickets) == waiting and not view.is_overloaded:
             self._overload.caught_up()
         elif not view.fits:
-            if self._overload.fell_behind(now, max(served.spec.deadline_s for served in self._models.values())):
-                for served in self._models.values():
-                    served.arrivals.long.restart(now)
+            self._fell_behind(now)
         served = self._models[plan.view.lane.model]
         plan.view.share.taken.add(len(plan.tickets), now)
         for ticket in plan.tickets:
@@ -232,6 +230,12 @@ class Scheduler:
         if plan.reason == "newest_first":
             self._let_go(served, plan.view, now)
         return self._start(served, plan.tickets, plan.reason, now)
+
+    def _fell_behind(self, now: float) -> None:
+        """From here on the arrivals are counted: what came before says nothing about how long it will last."""
+        if self._overload.fell_behind(now, max(served.spec.deadline_s for served in self._models.values())):
+            for served in self._models.values():
+                served.arrivals.long.restart(now)
 
     def _let_go(self, served: Served, view: policy.LaneView, now: float) -> None:
         """In a lasting overload the oldest will not be reached any more: better they know now, and all at once."""
