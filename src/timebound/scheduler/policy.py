@@ -29,7 +29,8 @@ batches, and are then given up together. When the load falls, deadline order tak
 there.
 
 Simulated by `python benchmarks/scheduler.py`: one model, two slots, deadline 1 s, four seeds of 40 s that were not used
-to choose the constants (but, among 24, that batches grow with the slack of the head). In each cell the share of the clairvoyant bound and the median answer over the deadline:
+to choose the constants (but, among 24, that batches grow with the slack of the head). In each cell the share of the
+clairvoyant bound and the median answer over the deadline:
 
                          this policy                 deadline order (deft)       newest first (cork)
                          CPU-like     GPU-like       CPU-like     GPU-like       CPU-like     GPU-like
