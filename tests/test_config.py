@@ -202,6 +202,41 @@ def test_a_file_that_is_no_toml_is_named(tmp_path: Path) -> None:
     assert complaint(tmp_path).startswith(f"{tmp_path / 'timebound.toml'} is not valid TOML: ")
 
 
+@pytest.mark.parametrize("source", ["flag", "environment", ".env", "timebound.toml"])
+def test_no_secret_is_shown_wherever_it_comes_from(tmp_path: Path, source: str) -> None:
+    secrets = {"admin_token": "t0ken-x", "store": "redis://me:p@ss/w0rd@host:6379/0"}
+    lines = [f"TIMEBOUND_{name.upper()}={value}\n" for name, value in secrets.items()]
+    (tmp_path / ".env").write_text("".join(lines) if source == ".env" else "")
+    table = "".join(f'{name} = "{value}"\n' for name, value in secrets.items())
+    (tmp_path / "timebound.toml").write_text(table if source == "timebound.toml" else "")
+    flags = secrets if source == "flag" else {}
+    environment = {line.split("=")[0]: line.split("=", 1)[1].strip() for line in lines}
+    shown = describe(resolve(flags, environment if source == "environment" else {}, tmp_path))
+    assert "redis://***@host:6379/0" in shown
+    assert not any(part in shown for part in ("t0ken", "p@ss", "w0rd", "me:"))
+
+
+def test_a_secret_that_cannot_be_used_is_not_repeated(tmp_path: Path) -> None:
+    sentence = complaint(tmp_path, flags={"store": "redi://:passw0rd@host"})
+    assert sentence.startswith("--store is not what it can be (flag)")
+    assert "passw0rd" not in sentence
+
+
+def test_a_certificate_needs_its_key_and_held_bytes_a_whole_body(tmp_path: Path) -> None:
+    assert "belong together" in complaint(tmp_path, flags={"tls_cert": "a.pem"})
+    assert "below max_body" in complaint(tmp_path, flags={"max_held": "1MB"})
+
+
+@pytest.mark.parametrize("origins", ["https://a.example", "*", "https://a.example,http://localhost:3000/"])
+def test_origins_are_read(tmp_path: Path, origins: str) -> None:
+    assert resolve({"cors_origins": origins}, {}, tmp_path).cors_origins == origins
+
+
+@pytest.mark.parametrize("origins", ["", "a.example", "https://*.example", "https://a.example/path", "https://a b"])
+def test_what_is_no_origin_is_refused(tmp_path: Path, origins: str) -> None:
+    assert "it must be origins" in complaint(tmp_path, flags={"cors_origins": origins})
+
+
 @given(st.sampled_from(options()), st.text())
 def test_any_text_is_read_or_refused_in_a_sentence(option: Any, value: str) -> None:
     with suppress(SetupError):

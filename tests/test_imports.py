@@ -28,7 +28,7 @@ ALLOWED: Mapping[str, set[str]] = {
     "scheduler": BASE | {"events", "store"},  # the store's contract
     "workers": BASE | {"backends", "target", "model", "body", "schema", "events", "log"},
     "lab": BASE | {"scheduler", "schema", "workers", "target", "model", "profile"},
-    "admission": {"types", "errors"},
+    "admission": BASE,
     "split": BASE | {"events", "versions"},
     "http": BASE | {"versions"} | {"admission", "events", "body", "store"},
     "observe": {"events", "types"},
@@ -37,6 +37,7 @@ ALLOWED: Mapping[str, set[str]] = {
     | NOUNS
     | {"backends", "target", "scheduler", "split", "store", "workers", "admission", "http", "observe", ROOT},
     "cli": {
+        "admission",
         "config",
         "convert",
         "doctor",

@@ -21,6 +21,25 @@ def read_json(decode: Callable[[Any], Any], body: bytes | memoryview) -> Any:
         raise RequestError(f"the body is not valid JSON: {error}", code="malformed_json") from None
 
 
+MAX_DEPTH = 100
+"""Levels of nesting that a model's code can be expected to follow; Python's own functions call themselves per level."""
+
+_TEXTS = re.compile(rb'"(?:[^"\\]|\\.)*"?', re.S)
+
+
+def is_too_deep(body: bytes | memoryview) -> bool:
+    """Whether a JSON body is nested deeper than `MAX_DEPTH`. Slow: for bodies that were too much for somebody."""
+    depth = 0
+    for character in _TEXTS.sub(b"", body):
+        if character in b"[{":
+            depth += 1
+            if depth > MAX_DEPTH:
+                return True
+        elif character in b"]}":
+            depth -= 1
+    return False
+
+
 _PLACE = re.compile(r" - at `(?:key` in `)?\$([^`]*)`$")
 _MISSING = re.compile(r"Object missing required field `([^`]*)`")
 

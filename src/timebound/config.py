@@ -90,6 +90,16 @@ def _read_store(value: Any) -> str:
 
 
 NAME = Form(_read_name, "letters, digits, '.', '_' or '-'")
+
+
+def _read_origins(value: Any) -> str:
+    origins = [str(each).strip() for each in (value if isinstance(value, list) else str(value).split(","))]
+    if not all(re.fullmatch(r"\*|https?://[^/\s*]+", each.rstrip("/")) for each in origins):
+        raise ValueError
+    return ",".join(origins)
+
+
+ORIGINS = Form(_read_origins, "origins such as https://example.org, separated by commas, or *")
 STORE = Form(_read_store, "memory, none, or a URL such as redis://127.0.0.1:6379/0")
 _PASSWORD = re.compile(r"(?<=://).*@|(?<=password=)[^&]*")
 """What may be secret in a URL: all before the last @, because passwords are written without escapes too."""
@@ -150,10 +160,28 @@ class Config:
     recycle_after: float | None = _option(None, seconds(1, 10**7), "replace a worker after so many seconds likewise")
     recycle_requests: int | None = _option(None, whole(1, 10**12), "replace a worker after so many requests likewise")
     watch: bool = _option(False, TRUTH, "reload when files of the target change")
+    keys: str | None = _option(
+        None, TEXT, "TOML file of API keys (`timebound keys new NAME`); with it, requests need one"
+    )
+    open_metrics: bool = _option(False, TRUTH, "answer /metrics without an API key")
+    tls_cert: str | None = _option(None, TEXT, "certificate chain (PEM) to speak HTTPS with; needs --tls-key")
+    tls_key: str | None = _option(None, TEXT, "file with the private key (PEM) of --tls-cert")
+    cors_origins: str | None = _option(
+        None, ORIGINS, "web pages that may read answers: https://example.org,https://... or *; none if not given"
+    )
     reuse_port: bool = _option(False, TRUTH, "let several servers of this machine listen on the same port")
     max_body: int = _option(10_000_000, SIZE, "largest request body in bytes; larger ones are refused (413)")
+    max_held: int | None = _option(
+        None,
+        SIZE,
+        "bytes of large bodies and unread answers in memory, more are refused (503); else 256 MB or four bodies",
+    )
+    max_batch_bytes: int = _option(64_000_000, SIZE, "bytes of bodies in one batch, unless one alone is larger")
     max_header: int = _option(32_768, SIZE, "largest request line and headers in bytes, together (431)")
     max_connections: int = _option(4096, whole(1, 10**6), "open connections; more are turned away (503)")
+    max_per_address: int = _option(
+        1024, whole(1, 10**6), "open connections of one client address; more are turned away (429)"
+    )
     read_timeout: float = _option(10.0, seconds(0.1, 3600), "seconds a client may take to send one whole request")
     write_timeout: float = _option(10.0, seconds(0.1, 3600), "seconds a client may leave an answer unread")
     keep_alive: float = _option(75.0, seconds(0, 3600), "seconds an idle connection is kept open")
@@ -193,6 +221,10 @@ def resolve(
         raise SetupError(
             f"deadline {config.deadline:g} s is above max_deadline {config.max_deadline:g} s; raise that too"
         )
+    if (config.tls_cert is None) != (config.tls_key is None):
+        raise SetupError("--tls-cert and --tls-key belong together; give both or none")
+    if config.max_held is not None and config.max_held < config.max_body:
+        raise SetupError(f"max_held {config.max_held} is below max_body {config.max_body}; raise it or lower that")
     return config
 
 

@@ -32,6 +32,13 @@ class Refused(msgspec.Struct, frozen=True):
     code: str
     status: int
     seconds: float
+    client: str = ""
+
+
+class TurnedAway(msgspec.Struct, frozen=True):
+    """A client was stopped on its connection, before its request could be given to a model; `code` says why."""
+
+    code: str
 
 
 class BatchStarted(msgspec.Struct, frozen=True):

@@ -17,17 +17,20 @@ import msgspec
 import uvloop
 
 from timebound import __version__, versions
-from timebound.admission import Gate
+from timebound.admission import Gate, Held, Keys, Peers
 from timebound.clock import MonotonicClock, wall
 from timebound.config import Config
 from timebound.errors import SetupError
 from timebound.events import Events
+from timebound.http.access import Access
 from timebound.http.admin import Admin
 from timebound.http.app import App
-from timebound.http.connection import Limits
+from timebound.http.connection import Limits, State
 from timebound.http.control import Control
+from timebound.http.cors import Cors
+from timebound.http.guard import Guard
 from timebound.http.hot import HotPath
-from timebound.http.listener import Listener, bind
+from timebound.http.listener import Listener, bind, tls_context
 from timebound.http.results import Results
 from timebound.observe.access import AccessLog
 from timebound.observe.life import log_life
@@ -56,6 +59,7 @@ class Server:
     def __init__(self, target: Path, config: Config) -> None:
         check_target(target)
         self._config = config
+        self._keys = Keys(Path(config.keys).expanduser()) if config.keys is not None else None
         self._clock = MonotonicClock()
         self._started = self._clock.now()
         self.events = Events()
@@ -63,7 +67,7 @@ class Server:
         understudy = Understudy(loop)
         self._store = open_store(config, clock=self._clock, events=self.events, loop=loop)
         self._dispatcher = Dispatcher(
-            Scheduler(config.margin),
+            Scheduler(config.margin, max_batch_bytes=config.max_batch_bytes),
             max_queue=config.max_queue,
             slots=_Slots(),
             helper=understudy,
@@ -103,19 +107,32 @@ class Server:
         self._metrics = Metrics(self.events, self._gauges(), self._supervisor.memory)
         log_life(self.events)
         self._access = AccessLog(self.events) if config.access_log else None
-        hot = HotPath(self._gate, clock=self._clock, events=self.events, cap_s=config.max_deadline)
-        admin = Admin(config.admin_token)
+        cors = Cors(config.cors_origins.split(",")) if config.cors_origins is not None else None
+        hot = HotPath(self._gate, clock=self._clock, events=self.events, cap_s=config.max_deadline, cors=cors)
+        admin = Admin(config.admin_token, needs_token=self._keys is not None)
+        access = Access(self._keys, has_open_metrics=config.open_metrics) if self._keys is not None else None
+        self._held = Held(config.max_held or max(256_000_000, 4 * config.max_body))
+        state = State(
+            limits=_limits(config), held=self._held, peers=Peers(config.max_per_address), access=access, cors=cors
+        )
         self._app = App(
             hot,
             status=self.status,
             why_not_ready=self._why_not_ready,
             metrics=self._metrics.render,
             version=__version__,
-            results=Results(self._store, self._dispatcher.is_running, admin),
+            results=Results(self._store, self._dispatcher.is_running, admin, has_clients=access is not None),
             control=Control(self, admin),
             trouble=lambda: self._store.trouble,
+            guard=Guard(access, admin, self._clock) if access is not None else None,
+            cors=cors,
+            held=self._held,
         )
-        self._listener = Listener(self._app, hot=hot, limits=_limits(config), keep_alive_s=config.keep_alive)
+        tls = tls_context(config.tls_cert, config.tls_key) if config.tls_cert and config.tls_key else None
+        self._scheme = "http" if tls is None else "https"
+        self._listener = Listener(
+            self._app, hot=hot, state=state, keep_alive_s=config.keep_alive, events=self.events, tls=tls
+        )
         self._watcher: asyncio.Task[None] | None = None
         self.address = ""
 
@@ -123,7 +140,7 @@ class Server:
         """Listen, and have the first worker up; raises `SetupError` if either cannot be."""
         sock = bind(self._config.host, self._config.port, is_shared=self._config.reuse_port)
         host, port = sock.getsockname()[:2]
-        self.address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        self.address = f"{self._scheme}://{f'[{host}]' if ':' in host else host}:{port}"
         if self._access is not None:
             self._access.start()
         log.debug("listening", extra={"at": self.address})
@@ -163,8 +180,10 @@ class Server:
             self._access.stop()
 
     async def reload(self) -> list[str]:
-        """Load the target again and switch to it; the models that are served now. Raises `SetupError`."""
+        """Load the target and the keys again and switch to them; the models served now. Raises `SetupError`."""
         began = self._clock.now()
+        if self._keys is not None:
+            self._keys.read()
         check_target(self._target)
         before, self._traffic = self._traffic, versions.read_all(self._target)
         plan = msgspec.structs.replace(self._supervisor.plan, versions=versions.to_load(self._traffic))
@@ -291,6 +310,7 @@ class Server:
             "store_up": ("Whether results are shared as configured.", lambda: self._store.trouble is None),
             "store_memory_bytes": ("Bytes of results kept in memory.", lambda: self._store.memory_bytes),
             "connections_open": ("Open client connections.", lambda: self._listener.connections),
+            "held_bytes": ("Bytes of large bodies and unread answers in memory.", lambda: self._held.bytes),
         }
 
 

@@ -135,6 +135,10 @@ class Request(msgspec.Struct, eq=False):
     version: str = ""
     is_shadow: bool = False
     """Whether it is a copy whose answer is only compared: nobody waits for it."""
+    client: str = ""
+    """The name of the API key it came with."""
+    hold: Any = None
+    """The part of the gateway's memory that a large body takes; it is given back when nobody knows it any more."""
 
 
 class Outcome(msgspec.Struct, frozen=True):

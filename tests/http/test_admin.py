@@ -55,3 +55,40 @@ def test_with_a_token_nobody_else_may_not_even_on_this_machine(given: str | None
         Admin(TOKEN).check(request(**headers))
     assert refused.value.code == "unauthorized"
     assert TOKEN not in refused.value.detail
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"origin": "https://evil.example"},  # a page that has the operator's browser ask
+        {"origin": "null"},
+        {"origin": "http://127.0.0.1:9000"},
+        {"sec_fetch_site": "cross-site"},
+        {"sec_fetch_site": "same-site"},
+    ],
+)
+def test_without_a_token_a_page_of_another_origin_may_not(headers: dict[str, str]) -> None:
+    with pytest.raises(RequestError):
+        Admin(None).check(request(**headers))
+
+
+def test_without_a_token_the_servers_own_page_may() -> None:
+    Admin(None).check(request(origin="http://127.0.0.1:8000", sec_fetch_site="same-origin"))
+
+
+def test_without_a_token_a_proxy_that_says_nothing_of_itself_but_speaks_http_1_0_may_not() -> None:
+    proxied = request()
+    proxied.scope["http_version"] = "1.0"
+    with pytest.raises(RequestError):
+        Admin(None).check(proxied)
+
+
+def test_where_strangers_have_keys_there_is_no_operator_without_a_token() -> None:
+    with pytest.raises(RequestError) as refused:
+        Admin(None, needs_token=True).check(request())
+    assert refused.value.code == "forbidden"
+
+
+def test_the_scheme_of_a_token_is_written_as_one_likes_and_no_token_is_none() -> None:
+    Admin(TOKEN).check(request("10.0.0.1", authorization=f"bearer {TOKEN}"))
+    assert not Admin(None).has_token(b"Bearer ")

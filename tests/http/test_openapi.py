@@ -15,7 +15,7 @@ from openapi_spec_validator import OpenAPIV31SpecValidator, validate
 from timebound.http.openapi import openapi
 from timebound.store.base import Entry
 
-REFUSALS = {"400", "413", "415", "422", "429", "500", "503", "504"}
+REFUSALS = {str(status) for status in (400, 401, 403, 404, 408, 413, 415, 422, 429, 431, 500, 503, 504)}
 
 
 @dataclass(frozen=True)
@@ -146,9 +146,18 @@ def test_requests_document_their_headers() -> None:
 
 def test_the_servers_own_paths_are_there_without_any_model() -> None:
     document = openapi([], "0.1.0")
-    results = {"/v1/results", "/v1/results/{model}", "/v1/results/{model}/{key}"}
-    others = {"/v1/models", "/v1/models/{model}/samples", "/livez", "/readyz", "/metrics"}
-    assert set(document["paths"]) == others | results
+    probes = {"/livez", "/readyz", "/metrics"}
+    results = {"/v1/results", "/v1/results/{model}", "/v1/results/{model}/{key}", "/v1/reload"}
+    models = {f"/v1/models{rest}" for rest in ("", "/{model}/samples", "/{model}/traffic", "/{model}/rollback")}
+    assert set(document["paths"]) == models | probes | results
+
+
+def test_where_keys_are_wanted_the_document_says_so_and_probes_are_open() -> None:
+    document = openapi(MANY, "0.1.0", needs_key=True)
+    assert set(document["components"]["securitySchemes"]) == {"adminToken", "ApiKey", "Bearer"}
+    assert document["security"] == [{"ApiKey": []}, {"Bearer": []}]
+    assert document["paths"]["/livez"]["get"]["security"] == []
+    assert "security" not in openapi(MANY, "0.1.0")
     assert document["info"]["version"] == "0.1.0"
 
 
@@ -238,12 +247,12 @@ def test_a_path_claimed_twice_belongs_to_the_first_model() -> None:
 def test_results_by_key_are_described_and_the_operators_calls_say_so() -> None:
     paths = openapi([Info()], "1")["paths"]
     one, many = paths["/v1/results/{model}/{key}"], paths["/v1/results/{model}"]
-    assert set(one["get"]["responses"]) == {"200", "202", "404"}
+    assert set(one["get"]["responses"]) >= {"200", "202", "401", "404"}
     assert "security" not in one["get"]
     operators = [one["delete"], many["get"], many["delete"], *map(paths["/v1/results"].get, ("get", "delete"))]
     for operation in operators:
         assert {"adminToken": []} in operation["security"]
-        assert {"200", "401", "403", "503"} == set(operation["responses"])
+        assert {"200", "401", "403", "503"} <= set(operation["responses"])
 
 
 def test_the_listing_is_described_as_it_is_made() -> None:

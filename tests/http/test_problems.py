@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from timebound import errors
-from timebound.http.problems import STATUSES, from_error, from_outcome, problem_body, retry_after, status_of
+from timebound.http.problems import STATUSES, from_error, from_outcome, headers_of, problem_body, status_of
 from timebound.workers.runner import failure
 
 
@@ -73,15 +73,15 @@ def test_an_items_error_from_a_worker_becomes_the_same_problem(field: str | None
 @pytest.mark.parametrize(("seconds", "header"), [(0.001, b"1"), (1, b"1"), (1.2, b"2"), (2.0, b"2"), (60.5, b"61")])
 def test_retry_after_is_in_whole_seconds_and_never_too_soon(seconds: float, header: bytes) -> None:
     refusal = errors.Refusal("full", code="queue_full", retry_after_s=seconds)
-    assert retry_after(refusal) == [(b"retry-after", header)]
+    assert headers_of(refusal) == [(b"retry-after", header)]
 
 
 @given(st.floats(0, 1e6))
 def test_retry_after_is_the_next_whole_second(seconds: float) -> None:
-    ((_, value),) = retry_after(errors.Refusal("full", code="queue_full", retry_after_s=seconds))
+    ((_, value),) = headers_of(errors.Refusal("full", code="queue_full", retry_after_s=seconds))
     assert max(seconds, 1) <= int(value) < max(seconds, 1) + 1
 
 
 def test_without_a_time_to_come_back_there_is_no_retry_after() -> None:
-    assert retry_after(errors.Refusal("full", code="queue_full")) == []
-    assert retry_after(errors.BadInput("x")) == []
+    assert headers_of(errors.Refusal("full", code="queue_full")) == []
+    assert headers_of(errors.BadInput("x")) == []

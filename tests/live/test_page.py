@@ -16,6 +16,8 @@ from tests.live.browser import Browser
 from tests.live.gate import Gate
 from tests.live.serving import MODELS, Serving
 
+from timebound.admission.keys import hash_of
+
 pytestmark = pytest.mark.live
 
 OUT = Path(__file__).parents[2] / "out"
@@ -319,3 +321,23 @@ def test_the_docs_page_shows_the_api_without_the_internet(demo: Serving, browser
     browser.open(demo.url + "/docs")
     assert "/inference" in browser.text(".swagger-ui .opblock")
     assert "Failed to load" not in browser.text("body")
+
+
+def test_the_page_asks_for_a_key_where_the_server_wants_one(one_browser: Browser, tmp_path: Path) -> None:
+    keys = tmp_path / "keys.toml"
+    keys.write_text(f'[me]\nhash = "{hash_of(b"sesame")}"\n')
+    with Serving(MODELS / "showcase.py", "--keys", keys) as serving:
+        one_browser.open(serving.url)
+        one_browser.find("#key input")
+        one_browser.fill("#key input", "wrong")
+        one_browser.click("#key button")
+        one_browser.wait_for("document.querySelector('#key')?.textContent.includes('does not know')")
+        one_browser.fill("#key input", "sesame")
+        one_browser.click("#key button")
+        one_browser.find(within("button.main"))
+        send(one_browser)
+        assert "YOUR-KEY" in one_browser.text(".card:not([hidden]) pre[aria-label='The same call for curl']")
+        assert "sesame" not in one_browser.run("document.body.innerText")
+        one_browser.open(f"{serving.url}/docs")
+        one_browser.find(".opblock")
+    one_browser.complaints.clear()  # the browser notes every 401 of its own accord

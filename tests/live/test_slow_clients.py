@@ -94,3 +94,18 @@ def test_a_client_that_reads_slowly_but_steadily_gets_all_of_a_large_answer() ->
                 serving.http.get("/livez")
         answer = wire.read()
     assert (len(answer.body), answer.is_whole) == (size, True)
+
+
+def test_500_clients_that_never_finish_are_all_let_go_and_disturb_nobody(serving: Serving) -> None:
+    half = b"POST /predictions/much HTTP/1.1\r\nHost: test\r\nX-Slow: "
+    with ExitStack() as stack:
+        wires = [stack.enter_context(serving.wire()) for _ in range(500)]
+        for wire in wires:
+            wire.send(half)
+        began = time.monotonic()
+        assert serving.http.post("/predictions/much", json={"size": 5}).content == bytes(5)
+        assert time.monotonic() - began < 5
+        assert {wire.read().status for wire in wires} == {408}
+        assert all(wire.read_to_end() == b"" for wire in wires)
+    eventually(lambda: serving.gauge("connections_open") <= 1, "all connections gone")
+    assert 'timebound_turned_away_total{code="slow_client"}' in serving.http.get("/metrics").text

@@ -43,6 +43,13 @@ class Wire:
         """Send these bytes, all of them, in one go."""
         self._socket.sendall(b"".join(parts))
 
+    def send_some(self, data: bytes) -> int:
+        """Send as much of these bytes as goes out at once; how many."""
+        try:
+            return self._socket.send(data, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return 0
+
     def read(self) -> Answer:
         """The next answer."""
         while b"\r\n\r\n" not in self._unread:

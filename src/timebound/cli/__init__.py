@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from timebound import __version__
-from timebound.cli import bench, control, convert, demo, doctor, new, plan, results, serve, tune
+from timebound.cli import bench, control, convert, demo, doctor, keys, new, plan, results, serve, tune
 from timebound.errors import SetupError
 
 _EXAMPLES = """\
@@ -27,6 +27,7 @@ examples:
   timebound bench app.py --rate 50   how much of 50 requests/s is answered in time
   timebound tune app.py              find the settings that answer most in time on this machine
   timebound plan app.py --rate 500 --deadline 1s   machines needed, and their price
+  timebound keys new shop            make an API key for `serve --keys FILE`
 """
 
 
@@ -62,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"timebound {__version__}")
     verbs = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=_Parser)
-    for verb in (serve, demo, new, doctor, convert, control, results, bench, tune, plan):
+    for verb in (serve, demo, new, doctor, convert, control, results, keys, bench, tune, plan):
         verb.add_to(verbs)
     chosen = parser.parse_args(arguments)
     if not hasattr(chosen, "run"):

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
@@ -15,15 +14,20 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import FileResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
+from timebound.admission import Held
+from timebound.admission.held import SMALL
 from timebound.errors import Refusal, RequestError
 from timebound.http.control import Control
+from timebound.http.cors import Cors, as_head
+from timebound.http.guard import Guard
 from timebound.http.hot import HotPath, problem
 from timebound.http.hot import Route as HotRoute
 from timebound.http.openapi import openapi
-from timebound.http.problems import MEDIA, from_error, problem_body, retry_after, status_of
-from timebound.http.results import Results
+from timebound.http.problems import MEDIA, problem_body
+from timebound.http.responses import json_response, problem_response
+from timebound.http.results import CLIENT, Results
 from timebound.types import ModelInfo
 
 UI = Path(__file__).parent.parent / "ui"
@@ -40,6 +44,8 @@ _PAGE_HEADERS = {
     "cache-control": "no-cache",
 }
 
+_SAFE = [(b"x-content-type-options", b"nosniff")]
+
 
 class App:
     """What a listener runs. Models' routes appear when `serve` is called for them."""
@@ -55,8 +61,14 @@ class App:
         results: Results,
         control: Control,
         trouble: Callable[[], str | None],
+        guard: Guard | None = None,
+        cors: Cors | None = None,
+        held: Held | None = None,
     ) -> None:
         self._hot = hot
+        self._guard = guard
+        self._cors = cors
+        self._held = held
         self.hot_routes: dict[bytes, HotRoute] = {}
         self._models: dict[str, ModelInfo] = {}
         self._status = status
@@ -86,23 +98,62 @@ class App:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         route = self.hot_routes.get(scope["path"].encode())
-        if route is None:
-            await self._cold(scope, receive, send)
-        elif scope["method"] == "POST":
+        asked = self._cors.preflight(scope["headers"]) if self._cors and scope["method"] == "OPTIONS" else None
+        if asked is not None:
+            await _respond(send, 204, as_head(asked), b"")
+        elif route is not None and scope["method"] == "POST":
             await self._answer(route, scope, receive, send)
         else:
-            status, head, body = problem(RequestError("send a POST", code="method_not_allowed"))
-            await _respond(send, status, head + b"allow: POST\r\n", body)
+            await self._answer_cold(route, scope, receive, self._with_headers(scope, send))
+
+    async def _answer_cold(self, route: HotRoute | None, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            if self._guard is not None:
+                scope[CLIENT] = self._guard.let_in(scope)
+            if route is not None:
+                raise RequestError("send a POST", code="method_not_allowed")
+        except RequestError as error:
+            response = problem_response(error)
+            if error.code == "method_not_allowed":
+                response.headers["allow"] = "POST"
+            await response(scope, receive, send)
+        else:
+            await self._cold(scope, receive, send)
 
     async def _answer(self, route: HotRoute, scope: Scope, receive: Receive, send: Send) -> None:
         """The hot path for requests that come as ASGI: pipelined ones, and those of another ASGI server."""
+        hold = self._held.hold() if self._held is not None else None
+        parts, size = [], 0
         try:
-            body = b"".join([part async for part in HttpRequest(scope, receive).stream()])
+            client = self._guard.client(scope) if self._guard is not None else None
+            async for part in HttpRequest(scope, receive).stream():
+                parts.append(part)
+                size += len(part)
+                if hold is not None and size > SMALL and not hold.reach(size):
+                    raise Refusal("too many large bodies are in memory now", code="memory_full", retry_after_s=1)
         except ClientDisconnect:
             return
+        except RequestError as error:
+            await _respond(send, *problem(error))
+            return
         done: asyncio.Future[tuple[int, bytes, bytes]] = asyncio.get_running_loop().create_future()
-        self._hot.start(route, scope["headers"], body, lambda *answer: done.set_result(answer))
+        body = b"".join(parts)
+        self._hot.start(
+            route, scope["headers"], body, lambda *answer: done.set_result(answer), client=client, hold=hold
+        )
         await _respond(send, *await done)
+
+    def _with_headers(self, scope: Scope, send: Send) -> Send:
+        """The same `send`, adding what every answer of the server's own routes says."""
+        more = [*_SAFE, *(self._cors.lines(scope["headers"]) if self._cors is not None else [])]
+
+        async def send_with(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                known = {name for name, _ in message["headers"]}
+                message["headers"] = [*message["headers"], *(line for line in more if line[0] not in known)]
+            await send(message)
+
+        return send_with
 
     def _cold_app(self) -> Starlette:
         routes = [
@@ -123,55 +174,57 @@ class App:
         return Starlette(routes=routes, exception_handlers=handlers)
 
     async def _livez(self, request: HttpRequest) -> Response:
-        return _json({"status": "live"})
+        return json_response({"status": "live"})
 
     async def _readyz(self, request: HttpRequest) -> Response:
         reason = self._why_not_ready()
         if reason is None:
             trouble = self._trouble()
-            return _json({"status": "ready"} if trouble is None else {"status": "ready", "degraded": trouble})
-        return _json({"status": "not_ready", "reason": reason}, status=503)
+            return json_response({"status": "ready"} if trouble is None else {"status": "ready", "degraded": trouble})
+        return json_response({"status": "not_ready", "reason": reason}, status=503)
 
     async def _metrics_page(self, request: HttpRequest) -> Response:
         body, media = self._metrics()
         return Response(body, media_type=media)
 
     async def _models_page(self, request: HttpRequest) -> Response:
-        return _json(self._status())
+        return json_response(self._status())
 
     async def _openapi(self, request: HttpRequest) -> Response:
-        return _json(openapi(list(self._models.values()), self._version))
+        return json_response(openapi(list(self._models.values()), self._version, needs_key=self._guard is not None))
 
     async def _samples(self, request: HttpRequest) -> Response:
         info = self._models.get(request.path_params["model"])
-        return await self._no_model(request) if info is None else _json({"samples": info.samples})
+        return await self._no_model(request) if info is None else json_response({"samples": info.samples})
 
     async def _no_model(self, request: HttpRequest) -> Response:
         reason = self._why_not_ready()
         if reason is not None:
-            return _problem(_not_ready(reason))
+            return problem_response(_not_ready(reason))
         names = ", ".join(sorted(self._models))
         name = request.path_params["model"]
-        return _problem(RequestError(f"there is no model {name!r}; this server has: {names}", code="unknown_model"))
+        return problem_response(
+            RequestError(f"there is no model {name!r}; this server has: {names}", code="unknown_model")
+        )
 
     async def _on_http_error(self, request: HttpRequest, error: HTTPException) -> Response:
         if error.status_code == 405:
-            response = _problem(RequestError(f"{request.method} is not taken here", code="method_not_allowed"))
+            response = problem_response(RequestError(f"{request.method} is not taken here", code="method_not_allowed"))
             response.headers.update(error.headers or {})
             return response
         reason = self._why_not_ready()
         if error.status_code == 404 and reason == "loading" and request.method == "POST":
-            return _problem(_not_ready(reason))  # the model that will have this path may still be loading
+            return problem_response(_not_ready(reason))  # the model that will have this path may still be loading
         if error.status_code == 404:
             known = ", ".join(sorted(path for info in self._models.values() for path in info.paths)) or "none yet"
             detail = f"nothing is at {request.url.path}; models answer at: {known}; see /docs"
-            return _problem(RequestError(detail, code="not_found"))
+            return problem_response(RequestError(detail, code="not_found"))
         return Response(problem_body("internal", error.detail), error.status_code, media_type=MEDIA.decode())
 
 
 async def _respond(send: Send, status: int, head: bytes, body: bytes) -> None:
     lines = [line.partition(b": ") for line in head.split(b"\r\n") if line]
-    headers = [(name, value) for name, _, value in lines]
+    headers = [*((name, value) for name, _, value in lines), *_SAFE]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
@@ -197,13 +250,4 @@ def _page(name: str) -> Callable[[HttpRequest], Any]:
 
 
 async def _on_error(request: HttpRequest, error: Exception) -> Response:
-    return _problem(RequestError("something broke in the server; its log has the details"))
-
-
-def _json(value: Any, status: int = 200) -> Response:
-    return Response(msgspec.json.encode(value), status, media_type="application/json")
-
-
-def _problem(error: RequestError) -> Response:
-    headers = {name.decode(): value.decode() for name, value in retry_after(error)}
-    return Response(from_error(error), status_of(error.code), headers, media_type=MEDIA.decode())
+    return problem_response(RequestError("something broke in the server; its log has the details"))

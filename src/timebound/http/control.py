@@ -12,7 +12,7 @@ from starlette.routing import Route
 
 from timebound.errors import RequestError, SetupError
 from timebound.http.admin import Admin
-from timebound.http.problems import MEDIA, from_error, status_of
+from timebound.http.responses import json_response, problem_response
 from timebound.versions import Traffic
 
 
@@ -43,11 +43,11 @@ class Control:
         async def handle(request: HttpRequest) -> Response:
             try:
                 self._admin.check(request)
-                return Response(msgspec.json.encode(await act(request)), media_type="application/json")
+                return json_response(await act(request))
             except SetupError as error:
-                return _problem(RequestError(str(error), code="reload_failed"))
+                return problem_response(RequestError(str(error), code="reload_failed"))
             except RequestError as error:
-                return _problem(error)
+                return problem_response(error)
 
         return handle
 
@@ -57,14 +57,10 @@ class Control:
     async def _set_traffic(self, request: HttpRequest) -> Traffic:
         try:
             traffic = msgspec.json.decode(await request.body(), type=Traffic)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             detail = f'{error}; send {{"split": {{"1": 0.9, "2": 0.1}}, "shadow": []}}'
             raise RequestError(detail, code="bad_input") from None
         return await self._server.set_traffic(request.path_params["model"], traffic)
 
     async def _roll_back(self, request: HttpRequest) -> Traffic:
         return await self._server.roll_back(request.path_params["model"])
-
-
-def _problem(error: RequestError) -> Response:
-    return Response(from_error(error), status_of(error.code), media_type=MEDIA.decode())

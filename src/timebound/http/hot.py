@@ -13,11 +13,12 @@ from collections.abc import Callable, Collection
 from functools import partial
 from itertools import count
 
-from timebound.admission import Gate
+from timebound.admission import Client, Gate, Hold
 from timebound.clock import Clock
 from timebound.errors import BadInput, RequestError
 from timebound.events import Answered, Events, Refused
-from timebound.http.problems import MEDIA, from_error, from_outcome, retry_after, status_of
+from timebound.http.cors import Cors, as_head
+from timebound.http.problems import MEDIA, from_error, from_outcome, headers_of, status_of
 from timebound.http.shape import Shape
 from timebound.http.timeouts import timeout_s
 from timebound.store.fingerprint import of_bytes, of_json
@@ -63,8 +64,9 @@ class Route:
 class HotPath:
     """Answers POSTs to models' routes; raises nothing, whatever comes in."""
 
-    def __init__(self, gate: Gate, *, clock: Clock, events: Events, cap_s: float) -> None:
+    def __init__(self, gate: Gate, *, clock: Clock, events: Events, cap_s: float, cors: Cors | None = None) -> None:
         self._gate = gate
+        self._cors = cors
         self._clock = clock
         self._events = events
         self._cap_s = cap_s
@@ -72,31 +74,52 @@ class HotPath:
         self._number = count(1)
 
     def start(
-        self, route: Route, headers: Collection[tuple[bytes, bytes]], body: bytes, respond: Respond
+        self,
+        route: Route,
+        headers: Collection[tuple[bytes, bytes]],
+        body: bytes,
+        respond: Respond,
+        *,
+        client: Client | None = None,
+        hold: Hold | None = None,
     ) -> Callable[[], None] | None:
         """Take one request in; `respond` is called once: now for a refusal, else when its result is there.
 
-        If something is returned, call it when the client leaves before that.
+        If something is returned, call it when the client leaves before that. `hold` stands for the body's memory.
         """
         arrived = self._clock.now()
         fields = dict(headers)
         request_id = self._request_id(fields)
+        if self._cors is not None:
+            respond = _with_lines(respond, as_head(self._cors.lines(fields.items())))
+        whose, leave = "", None
         try:
+            if client is not None:
+                whose = client.name
+                leave = _let_in(client, route.model, arrived)
+                respond = _then(leave, respond)
             limit_s = timeout_s(headers, route.deadline_s, self._cap_s)
             given, size = _first_look(route, fields, body)
             key, fingerprint = route.identify(given, body)
-            priority = _priority(fields.get(b"timebound-priority"))
+            asked = _priority(fields.get(b"timebound-priority"))
+            if client is None:
+                priority = asked or 0
+            else:
+                priority = client.priority(asked)
+                key = key and in_namespace(whose, key)
             deadline = arrived + limit_s
             votes = _wants_votes(fields.get(b"timebound-details"))
             request = Request(request_id, route.model, body, arrived, deadline, key, size, priority, fingerprint, votes)
             request.served, request.version = route.served, route.version
-            return self._gate.admit(request, partial(self._finish, request, respond))
+            request.client, request.hold = whose, hold
+            gone = self._gate.admit(request, partial(self._finish, request, respond))
+            return gone if leave is None else _both(leave, gone)
         except RequestError as error:
-            self._refuse(route.model, request_id, arrived, error, respond)
+            self._refuse(route.model, request_id, arrived, error, respond, client=whose)
         except Exception:
             log.exception("a request broke the gateway", extra={"request_id": request_id})
             broken = RequestError("something broke in the server; its log has the details")
-            self._refuse(route.model, request_id, arrived, broken, respond)
+            self._refuse(route.model, request_id, arrived, broken, respond, client=whose)
         return None
 
     def _request_id(self, headers: dict[bytes, bytes]) -> str:
@@ -107,7 +130,7 @@ class HotPath:
 
     def _finish(self, request: Request, respond: Respond, result: Result | RequestError) -> None:
         if isinstance(result, RequestError):
-            self._refuse(request.model, request.id, request.arrived, result, respond)
+            self._refuse(request.model, request.id, request.arrived, result, respond, client=request.client)
             return
         outcome, timing = result.outcome, result.timing
         if outcome.code:
@@ -135,25 +158,59 @@ class HotPath:
         respond(status, head, body)
         self._events.emit(Answered(request, result, status, self._clock.now() - request.arrived))
 
-    def _refuse(self, model: str, request_id: str, arrived: float, error: RequestError, respond: Respond) -> None:
+    def _refuse(
+        self, model: str, request_id: str, arrived: float, error: RequestError, respond: Respond, *, client: str
+    ) -> None:
         status, head, body = problem(error, request_id)
         respond(status, head, body)
-        self._events.emit(Refused(model, request_id, error.code, status, self._clock.now() - arrived))
+        self._events.emit(Refused(model, request_id, error.code, status, self._clock.now() - arrived, client))
+
+
+def in_namespace(client: str, key: str) -> str:
+    """A request's key among those of all API keys: nobody reaches another's results by it. Names have no colon."""
+    return f"{client}:{key}"
+
+
+def _let_in(client: Client, model: str, now: float) -> Callable[[], None]:
+    """What to call when the request is over; raises `RequestError` if the holder of a key may not ask this now."""
+    client.check_model(model)
+    client.count(now)
+    return client.enter()
+
+
+def _then(first: Callable[[], None], respond: Respond) -> Respond:
+    def both(status: int, head: bytes, body: bytes) -> None:
+        first()
+        respond(status, head, body)
+
+    return both
+
+
+def _both(first: Callable[[], None], second: Callable[[], None]) -> Callable[[], None]:
+    def both() -> None:
+        first()
+        second()
+
+    return both
+
+
+def _with_lines(respond: Respond, lines: bytes) -> Respond:
+    return lambda status, head, body: respond(status, head + lines, body)
 
 
 def problem(error: RequestError, request_id: str | None = None) -> tuple[int, bytes, bytes]:
     """An error as status, header lines and problem+json body."""
     body = from_error(error, request_id)
     head = b"content-type: %b\r\ncontent-length: %d\r\n" % (MEDIA, len(body))
-    head += b"".join(b"%b: %b\r\n" % header for header in retry_after(error))
+    head += b"".join(b"%b: %b\r\n" % header for header in headers_of(error))
     if request_id is not None:
         head += b"x-request-id: %b\r\n" % request_id.encode()
     return status_of(error.code), head, body
 
 
-def _priority(value: bytes | None) -> int:
+def _priority(value: bytes | None) -> int | None:
     if value is None:
-        return 0
+        return None
     if len(value) > 3 or not value.strip().removeprefix(b"-").isdigit():
         raise RequestError(
             "timebound-priority must be a whole number, such as 1; higher goes first",
@@ -173,6 +230,8 @@ def _wants_votes(value: bytes | None) -> bool:
 
 def _first_look(route: Route, headers: dict[bytes, bytes], body: bytes) -> tuple[str | None, float]:
     """The key and size of a request whose body passes the first look; raises `RequestError`."""
+    if b"content-encoding" in headers:
+        _check_encoding(headers[b"content-encoding"])
     if route.shape is not None:
         _check_media(headers.get(b"content-type"))
     if not body:
@@ -196,6 +255,12 @@ def _text(header: bytes) -> str:
         return header.decode()
     except UnicodeDecodeError:
         return header.decode("latin-1")
+
+
+def _check_encoding(encoding: bytes) -> None:
+    # Unpacking would cost the event loop, and with it everyone's deadlines, far more than the bytes that came.
+    if encoding.strip().lower() not in (b"identity", b""):
+        raise RequestError("compressed bodies are not taken; send this one as it is", code="unsupported_encoding")
 
 
 def _check_media(media: bytes | None) -> None:

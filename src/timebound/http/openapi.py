@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 from urllib.parse import unquote
 
-from timebound.http.openapi_results import result_paths, result_schemas
+from timebound.http.openapi_server import SERVER_TAG, server_paths, server_schemas
 
 Json = dict[str, Any]
 
@@ -39,13 +39,13 @@ class ModelInfo(Protocol):
     def members(self) -> int: ...
 
 
-def openapi(models: Sequence[ModelInfo], server_version: str) -> Json:
-    """Describe every model path and the server's own paths.
+def openapi(models: Sequence[ModelInfo], server_version: str, *, needs_key: bool = False) -> Json:
+    """Describe every model path and the server's own paths; `needs_key` if API keys are configured.
 
     Paths and components never collide: where two models claim the same path the first one is described,
     and schemas of the same name get a number.
     """
-    schemas = _server_schemas()
+    schemas = server_schemas()
     paths: Json = {}
     operation_ids: set[str] = set()
     for model in models:
@@ -57,16 +57,17 @@ def openapi(models: Sequence[ModelInfo], server_version: str) -> Json:
     return {
         "openapi": "3.1.0",
         "info": {"title": "Timebound", "version": server_version, "description": _INTRODUCTION},
-        "tags": [*tags, {"name": _SERVER_TAG, "description": "Health, metrics and what is running."}],
-        "paths": paths | {path: item for path, item in _server_paths().items() if path not in paths},
+        "tags": [*tags, {"name": SERVER_TAG, "description": "Health, metrics and what is running."}],
+        "paths": paths | {path: item for path, item in server_paths().items() if path not in paths},
         "components": {
-            "securitySchemes": {"adminToken": {"type": "http", "scheme": "bearer", "description": _ADMIN}},
+            "securitySchemes": {"adminToken": {"type": "http", "scheme": "bearer", "description": _ADMIN}}
+            | (_KEYS if needs_key else {}),
             "schemas": schemas,
             "parameters": _parameters(),
             "headers": _headers(),
             "responses": {name: _problem_response(name) for name in _REFUSALS.values()},
         },
-    }
+    } | ({"security": [{name: []} for name in _KEYS]} if needs_key else {})
 
 
 # --- one model ---------------------------------------------------------------------------------------
@@ -112,7 +113,7 @@ def _answer() -> Json:
     return {
         "description": "The model's answer; its headers say how good it is and how it came.",
         "headers": {name: _reference("headers", name) for name in names},
-        "content": {"application/json": {"schema": {}}},
+        "content": {media: {"schema": {}} for media in ("application/json", "application/octet-stream")},
     }
 
 
@@ -204,21 +205,28 @@ def _reference(kind: str, name: str) -> Json:
 
 # --- the same for every model ------------------------------------------------------------------------
 
-_SERVER_TAG = "server"
-
 _INTRODUCTION = (
     "Every request is answered before its deadline: by the full model, by part of the ensemble, by the "
     "model's fallback, or by a refusal that says why. Errors are `application/problem+json`."
 )
 
 _ADMIN = "The server's `--admin-token`; without one, these calls are answered on its own machine only."
+_KEYS: Json = {
+    "ApiKey": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
+    "Bearer": {"type": "http", "scheme": "bearer"},
+}
 
 _REFUSALS = {
     "400": "BadRequest",
+    "401": "NoKey",
+    "403": "NotAllowed",
+    "404": "NoModel",
+    "408": "SlowClient",
     "413": "TooLarge",
     "415": "UnsupportedType",
     "422": "InvalidInput",
     "429": "Overloaded",
+    "431": "LongHeaders",
     "500": "Failed",
     "503": "NotReady",
     "504": "DeadlineMissed",
@@ -226,12 +234,17 @@ _REFUSALS = {
 
 _REFUSAL_TEXTS = {
     "BadRequest": "The body or a header cannot be read.",
+    "NoKey": "The server wants an API key, and this is none of its keys.",
+    "NotAllowed": "The API key is not for this model.",
+    "NoModel": "The model is no longer served.",
+    "SlowClient": "The request did not arrive in time.",
+    "LongHeaders": "Request line and headers are larger than the server accepts.",
     "TooLarge": "The body is larger than the server accepts.",
     "UnsupportedType": "The content type is not one this model reads.",
     "InvalidInput": "The body is readable but not valid for this model, or its key came with another body.",
-    "Overloaded": "Refused for load; Retry-After says when a new attempt has a chance.",
+    "Overloaded": "Refused for load, or for the limits of the API key; Retry-After says when to ask again.",
     "Failed": "The model or the server made a mistake; the log has the whole story.",
-    "NotReady": "No worker can answer: the model is loading or has failed, or the server is shutting down.",
+    "NotReady": "No worker can answer, the memory for bodies is full, or the server is shutting down.",
     "DeadlineMissed": "The deadline passed against prediction and the model has no fallback.",
 }
 
@@ -255,13 +268,13 @@ def _parameters() -> Json:
         "TimeboundTimeoutMs": header(
             "Timebound-Timeout-Ms",
             "Milliseconds this client will wait, in place of the model's own deadline; at most what the server allows.",
-            {"type": "number", "exclusiveMinimum": 0},
+            {"type": "number", "minimum": 0.001},
         ),
         "IdempotencyKey": header(
             "Idempotency-Key",
             "Names the request, so that another attempt with the same body joins it while it is in work, and gets the "
             "same result again later.",
-            {"type": "string", "minLength": 1, "maxLength": 256},
+            {"type": "string", "maxLength": 256},
         ),
         "TimeboundDetails": header(
             "Timebound-Details",
@@ -300,89 +313,3 @@ def _headers() -> Json:
         "X-Request-Id": header("The id that came with the request, or a new one.", {"type": "string"}),
         "Retry-After": header("Seconds to wait before a new attempt.", {"type": "integer", "minimum": 0}),
     }
-
-
-# --- the server itself -------------------------------------------------------------------------------
-
-
-def _server_paths() -> Json:
-    def get(summary: str, name: str, responses: Json) -> Json:
-        return {"get": {"tags": [_SERVER_TAG], "summary": summary, "operationId": name, "responses": responses}}
-
-    models = {"application/json": {"schema": _reference("schemas", "ModelList")}}
-    metrics = {"text/plain": {"schema": {"type": "string"}}}
-    samples = get("Bodies to try", "samples", {"200": {"description": "The samples the model's class names."}})
-    name = {"name": "model", "in": "path", "required": True, "schema": {"type": "string"}}
-    samples["get"] |= {"parameters": [name]}
-    ready = {"description": "A real inference succeeded on every model that must be ready."}
-    not_ready = {"description": "Some model is not ready, or the server is shutting down."}
-    return {
-        "/v1/models": get("What is running", "models", {"200": {"description": "All models.", "content": models}}),
-        "/v1/models/{model}/samples": samples,
-        "/livez": get("Is the process alive", "livez", {"200": {"description": "It is."}}),
-        "/readyz": get("Can it answer", "readyz", {"200": ready, "503": not_ready}),
-        "/metrics": get("Prometheus metrics", "metrics", {"200": {"description": "All metrics.", "content": metrics}}),
-        **result_paths(_SERVER_TAG),
-    }
-
-
-def _server_schemas() -> Json:
-    schemas = {"Problem": _problem_schema(), "ModelList": _model_list_schema(), "Model": _model_schema()}
-    return schemas | result_schemas()
-
-
-def _problem_schema() -> Json:
-    return {
-        "type": "object",
-        "description": "Why a request was not answered by the model.",
-        "properties": {
-            "type": {"type": "string"},
-            "title": {"type": "string"},
-            "status": {"type": "integer"},
-            "detail": {"type": "string"},
-            "code": {"type": "string", "description": "Stable; made for programs."},
-            "field": {"type": "string", "description": "The body field at fault, if it is one."},
-            "request_id": {"type": "string"},
-        },
-        "required": ["type", "title", "status", "detail", "code"],
-    }
-
-
-def _model_list_schema() -> Json:
-    properties: Json = {
-        "models": {"type": "array", "items": _reference("schemas", "Model")},
-        "version": {"type": "string", "description": "The server's version."},
-        "uptime_s": {"type": "number"},
-        "pid": {"type": "integer"},
-    }
-    return {"type": "object", "properties": properties, "required": list(properties)}
-
-
-def _model_schema() -> Json:
-    text, optional_text = {"type": "string"}, {"type": ["string", "null"]}
-    count = {"type": "integer", "minimum": 1}
-    optional_schema = {"type": ["object", "null"], "description": "A JSON Schema."}
-    properties: Json = {
-        "name": text,
-        "version": text,
-        "description": text,
-        "state": {"type": "string", "enum": ["ready", "loading", "failed"]},
-        "reason": {**optional_text, "description": "Why the model failed."},
-        "paths": {"type": "array", "items": text},
-        "deadline_s": {"type": "number"},
-        "key": {**optional_text, "description": "The body field that names a request."},
-        "members": count,
-        "member_names": {"type": "array", "items": text},
-        "combine": optional_text,
-        "backend": text,
-        "body": {"type": "string", "enum": ["json", "raw"]},
-        "accepts": {"type": "array", "items": text, "description": "Media types of a raw body."},
-        "request_schema": optional_schema,
-        "answer_schema": optional_schema,
-        "example": {"description": "A request body that works."},
-        "samples": {"type": "integer", "minimum": 0, "description": "How many bodies to try there are."},
-        "has_fallback": {"type": "boolean"},
-        "workers": count,
-        "slots": count,
-    }
-    return {"type": "object", "properties": properties, "required": list(properties)}

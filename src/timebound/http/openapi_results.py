@@ -8,6 +8,8 @@ Json = dict[str, Any]
 
 _OPERATOR: list[Json] = [{"adminToken": []}, {}]  # a token, or none if the server has none
 
+_LIMIT = "A limit of the connection; see the code."
+
 
 def result_paths(tag: str) -> Json:
     """The routes of `http/results.py`."""
@@ -60,16 +62,20 @@ def _read(tag: str) -> Json:
     return {
         "tags": [tag],
         "summary": "Read the result of a request",
-        "description": "Whoever knows a key can read its result. A key may have any characters, encoded as in any URL.",
+        "description": "A key may have any characters, encoded as in any URL. Without API keys, who knows it may read.",
         "operationId": "read_result",
         "responses": {
             "200": {
                 "description": "The answer, as the model gave it.",
                 "headers": headers,
-                "content": {"application/json": {"schema": {}}},
+                "content": {media: {"schema": {}} for media in ("application/json", "application/octet-stream")},
             },
             "202": {"description": "The request is in work.", "headers": retry_after, "content": _content("Running")},
+            "401": _problem("The server wants an API key."),
+            "403": _problem("The API key is not for this model."),
             "404": _problem("No result is kept under this key."),
+            "429": _problem("The API key is over its rate."),
+            "default": _problem(_LIMIT),
         },
     }
 
@@ -93,6 +99,7 @@ def _operators(tag: str, summary: str, name: str, done: str, schema: str) -> Jso
             "401": _problem("The admin token is missing or wrong."),
             "403": _problem("The server has no admin token, and this does not come from its own machine."),
             "503": _problem("The store cannot be asked now."),
+            "default": _problem(_LIMIT),
         },
     }
 

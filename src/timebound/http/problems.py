@@ -26,6 +26,7 @@ STATUSES: dict[str, tuple[int, str]] = {
     "reload_failed": (409, "Reload failed"),
     "body_too_large": (413, "Body too large"),
     "unsupported_media_type": (415, "Unsupported media type"),
+    "unsupported_encoding": (415, "Unsupported encoding"),
     "bad_input": (422, "Bad input"),
     "key_reused": (422, "Key reused with another body"),
     "too_long": (422, "Too long for the model"),
@@ -33,6 +34,8 @@ STATUSES: dict[str, tuple[int, str]] = {
     "hopeless": (429, "Too late already"),
     "displaced": (429, "Too many requests"),
     "too_late": (429, "Too many requests"),
+    "rate_limited": (429, "Too many requests"),
+    "client_busy": (429, "Too much at once"),
     "headers_too_large": (431, "Headers too large"),
     "internal": (500, "Internal error"),
     "model_failed": (500, "The model failed"),
@@ -41,6 +44,7 @@ STATUSES: dict[str, tuple[int, str]] = {
     "store_unavailable": (503, "Store not available"),
     "draining": (503, "Shutting down"),
     "too_many_connections": (503, "Too many connections"),
+    "memory_full": (503, "Too much in memory"),
     "deadline_missed": (504, "Deadline missed"),
 }
 
@@ -79,8 +83,14 @@ def from_outcome(outcome: Outcome, request_id: str | None = None) -> bytes:
     return problem_body(outcome.code, facts["detail"], field=facts["field"], request_id=request_id)
 
 
-def retry_after(error: RequestError) -> list[tuple[bytes, bytes]]:
-    """The Retry-After header of a refusal that knows when asking again may help."""
-    if not isinstance(error, Refusal) or error.retry_after_s is None:
-        return []
-    return [(b"retry-after", b"%d" % max(1, -int(-error.retry_after_s // 1)))]
+def headers_of(error: RequestError) -> list[tuple[bytes, bytes]]:
+    """What an error says in headers: when asking again may help, how to show who one is, what encodings are taken."""
+    if isinstance(error, Refusal) and error.retry_after_s is not None:
+        return [(b"retry-after", b"%d" % max(1, -int(-error.retry_after_s // 1)))]
+    return _HEADERS.get(error.code, [])
+
+
+_HEADERS = {
+    "unauthorized": [(b"www-authenticate", b'Bearer realm="timebound"')],
+    "unsupported_encoding": [(b"accept-encoding", b"identity")],
+}

@@ -5,26 +5,36 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-import msgspec
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 from starlette.routing import Route
 
+from timebound.admission import Client
 from timebound.errors import RequestError
 from timebound.http.admin import Admin
-from timebound.http.problems import MEDIA, from_error, status_of
+from timebound.http.hot import in_namespace
+from timebound.http.responses import json_response, problem_response
 from timebound.store.base import Store, Stored
 
 _MOST_LISTED = 10_000
+
+CLIENT = "timebound.client"
+"""Where the app puts the holder of the API key in a request's scope."""
 
 Handler = Callable[[HttpRequest], Awaitable[Response]]
 
 
 class Results:
-    """The routes under /v1/results. Reading one by its key is for everyone, the rest for the operator."""
+    """The routes under /v1/results. Reading one by its key is for everyone, the rest for the operator.
 
-    def __init__(self, store: Store, is_running: Callable[[str, str], bool], admin: Admin) -> None:
+    With API keys a client reads its own results only, and the operator those of all, as NAME:KEY.
+    """
+
+    def __init__(
+        self, store: Store, is_running: Callable[[str, str], bool], admin: Admin, *, has_clients: bool = False
+    ) -> None:
         self._store = store
+        self._has_clients = has_clients
         self._is_running = is_running
         self._admin = admin
 
@@ -38,16 +48,21 @@ class Results:
 
     async def _one(self, request: HttpRequest) -> Response:
         model, key = request.path_params["model"], request.path_params["key"]
-        if request.method == "DELETE":
+        client: Client | None = request.scope.get(CLIENT)
+        if request.method == "DELETE" or (client is None and self._has_clients):
             self._admin.check(request)
-            return _json({"cleared": await self._store.clear(model, key)})
+        if request.method == "DELETE":
+            return json_response({"cleared": await self._store.clear(model, key)})
+        if client is not None:
+            client.check_model(model)
+            key = in_namespace(client.name, key)
         found = await self._store.read((model, key))
         if isinstance(found, Stored):
             return _answer(found)
         if found is not None or self._is_running(model, key):
             return Response(b'{"state":"running"}', 202, {"retry-after": "1"}, media_type="application/json")
         raise RequestError(
-            f"no result of {model!r} is kept under the key {key!r}; it was never finished, or its time is over",
+            f"no result of {model!r} is kept under this key; it was never finished, or its time is over",
             code="no_result",
         )
 
@@ -55,13 +70,13 @@ class Results:
         self._admin.check(request)
         model = request.path_params.get("model")
         if request.method == "DELETE":
-            return _json({"cleared": await self._store.clear(model)})
+            return json_response({"cleared": await self._store.clear(model)})
         found: list[Any] = []
         async for entry in self._store.entries(model):
             found.append(entry)
             if len(found) == _MOST_LISTED:
                 break
-        return _json({"results": found, "is_complete": len(found) < _MOST_LISTED})
+        return json_response({"results": found, "is_complete": len(found) < _MOST_LISTED})
 
 
 def _answer(stored: Stored) -> Response:
@@ -81,10 +96,6 @@ def _safely(handler: Handler) -> Handler:
         try:
             return await handler(request)
         except RequestError as error:
-            return Response(from_error(error), status_of(error.code), media_type=MEDIA.decode())
+            return problem_response(error)
 
     return handle
-
-
-def _json(value: Any) -> Response:
-    return Response(msgspec.json.encode(value), media_type="application/json")

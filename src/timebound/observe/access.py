@@ -50,6 +50,7 @@ def _fields(event: Answered | Refused) -> dict[str, object]:
     ms = round(event.seconds * 1e3, 2)
     if isinstance(event, Refused):
         return {
+            **_whose(event.client),
             "model": event.model,
             "status": event.status,
             "code": event.code,
@@ -58,6 +59,7 @@ def _fields(event: Answered | Refused) -> dict[str, object]:
         }
     result = event.result
     return {
+        **_whose(event.request.client),
         "model": event.request.model,
         "status": event.status,
         "ms": ms,
@@ -66,3 +68,7 @@ def _fields(event: Answered | Refused) -> dict[str, object]:
         "batch": result.batch_size,
         "request_id": event.request.id,
     }
+
+
+def _whose(client: str) -> dict[str, object]:
+    return {"client": client} if client else {}

@@ -30,6 +30,7 @@ from timebound.events import (
     Quarantined,
     Refused,
     TakenOver,
+    TurnedAway,
     WorkerDown,
     WorkerUp,
 )
@@ -77,6 +78,8 @@ class Metrics(Collector):
         self._requests: defaultdict[tuple[str, ...], int] = defaultdict(int)
         self._answers: defaultdict[tuple[str, ...], int] = defaultdict(int)
         self._batches: defaultdict[tuple[str, ...], int] = defaultdict(int)
+        self._turned_away: defaultdict[tuple[str, ...], int] = defaultdict(int)
+        self._clients: defaultdict[tuple[str, ...], int] = defaultdict(int)
         self._lost: defaultdict[tuple[str, ...], int] = defaultdict(int)
         self._poison: defaultdict[tuple[str, ...], int] = defaultdict(int)
         self._degradations: defaultdict[tuple[str, ...], int] = defaultdict(int)
@@ -94,6 +97,7 @@ class Metrics(Collector):
         self._prediction = _by_label(RATIOS)
         events.on(Answered, self._answered)
         events.on(Refused, self._refused)
+        events.on(TurnedAway, self._on_turned_away)
         events.on(BatchStarted, self._batch_started)
         events.on(BatchFinished, self._batch_finished)
         events.on(BatchLost, self._batch_lost)
@@ -119,6 +123,8 @@ class Metrics(Collector):
         code = result.outcome.code or "ok"
         self._requests[model, str(event.status), code] += 1
         self._latency[model,].add(event.seconds)
+        if event.request.client:
+            self._clients[event.request.client, code] += 1
         if code == "ok":
             self._answers[model, result.quality, result.source] += 1
             self._queue[model,].add(result.queue_s)
@@ -126,6 +132,11 @@ class Metrics(Collector):
     def _refused(self, event: Refused) -> None:
         self._requests[event.model, str(event.status), event.code] += 1
         self._latency[event.model,].add(event.seconds)
+        if event.client:
+            self._clients[event.client, event.code] += 1
+
+    def _on_turned_away(self, event: TurnedAway) -> None:
+        self._turned_away[event.code,] += 1
 
     def _batch_started(self, event: BatchStarted) -> None:
         self._batches[event.model, event.reason] += 1
@@ -165,6 +176,10 @@ class Metrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         yield _counter("requests", "Requests by final status and code.", ("model", "status", "code"), self._requests)
+        yield _counter(
+            "turned_away", "Clients stopped before their request reached a model.", ("code",), self._turned_away
+        )
+        yield _counter("client_requests", "Requests by API key and final code.", ("client", "code"), self._clients)
         yield _counter("answers", "Answers by quality and source.", ("model", "quality", "source"), self._answers)
         yield _counter(
             "batches", "Batches by why they were released at their size.", ("model", "reason"), self._batches

@@ -197,6 +197,8 @@ class Dispatcher:
         if request.is_shadow:
             ticket.attempt = 2  # behind everybody who waits
         pending = ticket.payload = Pending(info, ticket, request.body, key, [], request.fingerprint)
+        pending.hold = request.hold
+        ticket.bytes = len(request.body)
         attempt = self._answers.add(pending, request, deliver)
         self._claims.ask(pending, request, compute=self._compute, give=self._answers.give)
         return attempt

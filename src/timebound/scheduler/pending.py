@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import inf
+from typing import Any
 
 import msgspec
 
@@ -45,6 +46,8 @@ class Pending(msgspec.Struct, eq=False):
     """The answer of the members that are done, to be given if time runs out."""
     is_falling: bool = False
     """Given up by the policy: its fallback has been asked for."""
+    hold: Any = None
+    """See `Request.hold`: the body may outlive its clients, while a retry may come."""
 
     @property
     def wants_votes(self) -> bool:

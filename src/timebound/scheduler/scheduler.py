@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any
 
 from timebound.scheduler import policy
@@ -10,7 +11,7 @@ from timebound.scheduler.queue import Lane
 from timebound.scheduler.running import Running
 from timebound.scheduler.served import Served
 from timebound.scheduler.survivors import Survivors, part_size
-from timebound.scheduler.ticket import Batch, ModelSpec, SetAside, State, Step, Ticket, Verdict
+from timebound.scheduler.ticket import Batch, ModelSpec, SetAside, State, Step, Ticket, Verdict, within_bytes
 
 BACKLOG_DEADLINES = 1.25  # seconds of waiting work per slot, as a multiple of the deadline: more cannot be served
 # Another member runs only if the backlog would be done this share of the deadline early. Simulated: at most
@@ -28,7 +29,8 @@ class Scheduler:
     After `offer`, `rejoin`, `take` and `batch_lost` ask `set_aside()` for tickets that were given up.
     """
 
-    def __init__(self, margin_s: float = 0.010) -> None:
+    def __init__(self, margin_s: float = 0.010, *, max_batch_bytes: float = inf) -> None:
+        self._max_batch_bytes = max_batch_bytes
         self.margin_s = margin_s  # results must be there this long before the deadline
         self._models: dict[str, Served] = {}
         self._retired: dict[str, Served] = {}  # removed models may still have a batch running
@@ -219,17 +221,18 @@ class Scheduler:
         plan = policy.choose(view)
         if plan is None:
             return None
-        if len(plan.tickets) == waiting and not view.is_overloaded:
+        tickets = within_bytes(plan.tickets, self._max_batch_bytes)
+        if len(tickets) == waiting and not view.is_overloaded:
             self._overload.caught_up()
         elif not view.fits:
             self._fell_behind(now)
         served = self._models[plan.view.lane.model]
-        plan.view.share.taken.add(len(plan.tickets), now)
-        for ticket in plan.tickets:
+        plan.view.share.taken.add(len(tickets), now)
+        for ticket in tickets:
             self._unqueue(ticket)
         if plan.reason == "newest_first":
             self._let_go(served, plan.view, now)
-        return self._start(served, plan.tickets, plan.reason, now)
+        return self._start(served, tickets, plan.reason, now)
 
     def _fell_behind(self, now: float) -> None:
         """From here on the arrivals are counted: what came before says nothing about how long it will last."""

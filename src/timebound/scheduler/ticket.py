@@ -53,6 +53,7 @@ class Ticket(msgspec.Struct, eq=False):
     waiting: bool = True  # somebody still wants the answer
     abandoned: bool = False  # its client has gone; kept for a retry
     place: Any = None  # the queue that holds it; owned by Lane
+    bytes: int = 0  # of its body; a batch is one frame, and a frame must fit into memory
 
 
 @dataclass(slots=True, frozen=True)
@@ -104,3 +105,13 @@ class Step:
     leave: list[Ticket]
     stay: list[Ticket]
     reason: str
+
+
+def within_bytes(tickets: list[Ticket], most: float) -> list[Ticket]:
+    """The first of these, in their order, whose bodies together stay within `most` bytes; one in any case."""
+    total = 0
+    for place, ticket in enumerate(tickets):
+        total += ticket.bytes
+        if total > most and place:
+            return tickets[:place]
+    return tickets

@@ -2,6 +2,7 @@
 
 import { callBox } from "./call.js";
 import { duration, facts, h, sentence } from "./dom.js";
+import { ask, keyForm } from "./key.js";
 
 const EVERY_MS = 5000;
 const EVERY_MS_UNREADY = 1000;
@@ -12,9 +13,10 @@ let isReady = false;
 async function refresh() {
   try {
     const [models, ready] = await Promise.all([
-      fetch("/v1/models", { cache: "no-store" }),
+      ask("/v1/models", { cache: "no-store" }),
       fetch("/readyz", { cache: "no-store" }),
     ]);
+    if (models.status === 401) return showKeyForm((await ready.json()).status === "ready");
     if (!models.ok) throw new Error(`/v1/models says ${models.status}`);
     showServer(await models.json(), await ready.json());
   } catch {
@@ -22,6 +24,13 @@ async function refresh() {
     showNotice("The server does not answer. Trying again.");
     setBadge(find("ready"), "failed", "no answer");
   }
+}
+
+function showKeyForm(ready) {
+  isReady = ready;
+  setBadge(find("ready"), ready ? "ready" : "loading", ready ? "ready" : "not ready");
+  showNotice("");
+  if (!find("key")) find("notice").after(keyForm(refresh));
 }
 
 function showServer(server, ready) {

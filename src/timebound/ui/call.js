@@ -4,6 +4,7 @@ import { answerView, failureView } from "./answer.js";
 import { curlView } from "./curl.js";
 import { h } from "./dom.js";
 import { isObject, parse } from "./json.js";
+import { ask, hasKey } from "./key.js";
 import { rawBody } from "./raw.js";
 import { sampleStrip } from "./samples.js";
 import { typedBody } from "./typed.js";
@@ -74,7 +75,7 @@ export function callBox(model) {
   };
 
   if (body.pictures.length) live = h("input", { type: "checkbox" });
-  const curl = curlView(() => ({ url, headers: headers(), body }));
+  const curl = curlView(() => ({ url, headers: { ...headers(), ...(hasKey() ? { "X-API-Key": "YOUR-KEY" } : {}) }, body }));
   refresh = curl.refresh;
   timeout.addEventListener("input", refresh);
   refresh();
@@ -126,7 +127,7 @@ async function exchange(url, headers, content, limit_s) {
   const started = performance.now();
   // The server keeps the deadline; this limit only frees the button if the server is gone.
   const signal = AbortSignal.timeout(limit_s * 1000 + 30_000);
-  const response = await fetch(url, { method: "POST", headers, body: content, signal });
+  const response = await ask(url, { method: "POST", headers, body: content, signal });
   const blob = await response.blob();
   const elapsed_s = (performance.now() - started) / 1000;
   return {

@@ -15,4 +15,10 @@ SwaggerUIBundle({
   queryConfigEnabled: false,
   tryItOutEnabled: true,
   validatorUrl: null,
+  // The key that was given on the front page, for the document itself; calls have a button of their own.
+  requestInterceptor: (request) => {
+    const key = sessionStorage.getItem("timebound-key");
+    if (key && !request.headers["X-API-Key"]) request.headers["X-API-Key"] = key;
+    return request;
+  },
 });

@@ -1,6 +1,7 @@
 // A model's samples as tiles: pictures show themselves, the rest go by their titles.
 
 import { h } from "./dom.js";
+import { ask } from "./key.js";
 import { pictureField } from "./schema.js";
 import { thumbnail } from "./sketch.js";
 
@@ -17,7 +18,7 @@ export function sampleStrip(model, choose) {
 
 async function load(name) {
   try {
-    const response = await fetch(`/v1/models/${encodeURIComponent(name)}/samples`);
+    const response = await ask(`/v1/models/${encodeURIComponent(name)}/samples`);
     return response.ok ? (await response.json()).samples : [];
   } catch {
     return []; // the page works without them

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from timebound.backends.ensemble import Steps, Votes, heard_by, in_steps, on_cores
-from timebound.body import read_json
+from timebound.body import is_too_deep, read_json
 from timebound.clock import Clock
 from timebound.errors import RequestError
 from timebound.model import Model, name_of
@@ -38,6 +38,7 @@ class _Prepared:
         """Places of the items that want the members' votes."""
         self.places: list[int] = []
         self.requests: list[Any] = []
+        self.bodies: list[bytes | memoryview] = []
         self.items: list[Any] = []
         self.refused: dict[int, Outcome] = {}
         self.prepare_s = 0.0
@@ -105,10 +106,11 @@ class Runner:
                 request = self.decode(body)
                 item = self.model.prepare(request)
             except _CAUGHT as error:
-                batch.refused[place] = self._failure(error, "prepare")
+                batch.refused[place] = self._failure(error, "prepare", body)
             else:
                 batch.places.append(place)
                 batch.requests.append(request)
+                batch.bodies.append(body)
                 batch.items.append(item)
         return batch
 
@@ -150,7 +152,8 @@ class Runner:
         voted: Sequence[Any] = ()
         if batch.asked:
             voted, outputs = outputs, [out.output if isinstance(out, _Voted) else out for out in outputs]
-        finished = iter([self._finish(request, out) for request, out in zip(batch.requests, outputs, strict=True)])
+        each = zip(batch.requests, outputs, batch.bodies, strict=True)
+        finished = iter([self._finish(request, out, body) for request, out, body in each])
         outcomes = [batch.refused.get(place) or next(finished) for place in range(batch.size)]
         votes = self._votes(batch, voted) if batch.asked else {}
         timing = Timing(batch.prepare_s, infer_s, self._clock.now() - start)
@@ -214,21 +217,23 @@ class Runner:
         parts = items[:middle], items[middle:]
         return [output for part in parts for output in self._infer_apart(part, with_votes=with_votes)]
 
-    def _finish(self, request: Any, output: Any) -> Outcome:
+    def _finish(self, request: Any, output: Any, body: bytes | memoryview = b"") -> Outcome:
         if isinstance(output, _CAUGHT):
-            return self._failure(output, "infer")
+            return self._failure(output, "infer", body)
         try:
             return self.encode(self.model.finish(output, request))
         except _CAUGHT as error:
-            return self._failure(error, "finish")
+            return self._failure(error, "finish", body)
 
-    def _failure(self, error: BaseException, stage: str) -> Outcome:
+    def _failure(self, error: BaseException, stage: str, body: bytes | memoryview) -> Outcome:
         """Our own errors are shown to the client; anything else is logged in full and answered neutrally."""
         if isinstance(error, RequestError):
             return failure(error.code, error.detail, error.field)
         if stage == "prepare" and isinstance(error, ValueError):
             # What a typical prepare raises on unfit input (int("x"), np.frombuffer, json ...): the client's doing.
             return failure("bad_input", f"the input cannot be used ({type(error).__name__})")
+        if isinstance(error, RecursionError) and is_too_deep(body):
+            return failure("bad_input", "the input is nested too deeply")
         log.error("%s.%s failed", self.name, stage, exc_info=error)
         return failure("model_failed", f"{stage} failed on this item; the server's log has the details")
 

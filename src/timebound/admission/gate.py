@@ -1,4 +1,4 @@
-"""May this request come in: is its model known and ready, is the server staying, is there room?"""
+"""Is the model of this request there, and is the server staying?"""
 
 from __future__ import annotations
 

@@ -1,0 +1,88 @@
+"""One holder of an API key: how often it may ask, how much at once, what, and how important it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from timebound.errors import Refusal, RequestError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What a key allows. None means no bound."""
+
+    name: str
+    rate: float | None = None
+    """Requests per second, in the long run."""
+    burst: float | None = None
+    """Requests at once after a pause; the requests of one second unless given."""
+    concurrent: int | None = None
+    """Requests in work at the same time."""
+    priority: int = 0
+    """Of its requests; they may ask for less, not for more."""
+    models: frozenset[str] | None = None
+    """The models it may ask."""
+
+
+class Client:
+    """Counts what the holder of a key does. Times are seconds of the monotonic clock."""
+
+    __slots__ = ("_burst", "_filled_at", "_tokens", "in_work", "terms")
+
+    def __init__(self, terms: Terms) -> None:
+        self.terms = terms
+        self.in_work = 0
+        self._burst = max(1.0, terms.burst or terms.rate or 1.0)
+        self._tokens = self._burst
+        self._filled_at = 0.0
+
+    @property
+    def name(self) -> str:
+        """Whose key it is; the first part of its requests' keys."""
+        return self.terms.name
+
+    def adopt(self, terms: Terms) -> None:
+        """The keys file has changed; what was counted goes on."""
+        self.terms = terms
+        self._burst = max(1.0, terms.burst or terms.rate or 1.0)
+
+    def check_model(self, model: str) -> None:
+        """Raise `RequestError` if this key is not for this model."""
+        if self.terms.models is not None and model not in self.terms.models:
+            raise RequestError(f"the key of {self.name!r} is not for the model {model!r}", code="forbidden")
+
+    def count(self, now: float) -> None:
+        """One more request; raises `Refusal` with the time to come back if it is one too many for the rate."""
+        rate = self.terms.rate
+        if rate is None:
+            return
+        self._tokens = min(self._burst, self._tokens + rate * max(0.0, now - self._filled_at))
+        self._filled_at = now
+        if self._tokens < 1.0:
+            raise Refusal(
+                f"this key may send {rate:g} requests per second",
+                code="rate_limited",
+                retry_after_s=(1.0 - self._tokens) / rate,
+            )
+        self._tokens -= 1.0
+
+    def enter(self) -> Callable[[], None]:
+        """One more request is in work, until what is returned is called; raises `Refusal` if there are too many."""
+        most = self.terms.concurrent
+        if most is not None and self.in_work >= most:
+            raise Refusal(f"this key has {most} requests in work already", code="client_busy", retry_after_s=1)
+        self.in_work += 1
+        is_out = False
+
+        def leave() -> None:
+            nonlocal is_out
+            if not is_out:
+                is_out = True
+                self.in_work -= 1
+
+        return leave
+
+    def priority(self, asked: int | None) -> int:
+        """The priority of a request that asks for this one."""
+        return self.terms.priority if asked is None else min(asked, self.terms.priority)

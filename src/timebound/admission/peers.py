@@ -1,0 +1,45 @@
+"""How many connections each address has open, so that no one takes all the seats."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from ipaddress import IPv6Address, ip_address
+
+
+class Peers:
+    """Counts connections by address; those of one IPv6 network (/64) count as one, as they are one customer's."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._open: defaultdict[str, int] = defaultdict(int)
+
+    def come(self, address: str) -> bool:
+        """One more connection; False if there are too many from there now. Call `go` in any case."""
+        peer = _peer(address)
+        self._open[peer] += 1
+        return self._open[peer] <= self.limit
+
+    def go(self, address: str) -> None:
+        """A connection that came has ended."""
+        peer = _peer(address)
+        self._open[peer] -= 1
+        if not self._open[peer]:
+            del self._open[peer]
+
+    def __len__(self) -> int:
+        """From how many addresses there are connections."""
+        return len(self._open)
+
+
+def _peer(address: str) -> str:
+    if ":" not in address:
+        return address
+    try:
+        parsed = ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if not isinstance(parsed, IPv6Address):
+        return address
+    if parsed.ipv4_mapped is not None:
+        return str(parsed.ipv4_mapped)
+    return parsed.exploded[:19]
