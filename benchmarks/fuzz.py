@@ -10,6 +10,7 @@ import json
 import re
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 from collections import Counter
@@ -174,7 +175,8 @@ def try_schema(port: int, examples: int, seed: int) -> Seen:
     checks = "positive_data_acceptance,negative_data_rejection,not_a_server_error"
     options = ["--checks", "all", "--exclude-checks", checks, "--phases", "examples,coverage,fuzzing", "--no-color"]
     options += ["-n", str(examples), "--seed", str(seed), "--request-timeout", "20", "--exclude-path", "/v1/reload"]
-    run = subprocess.run([*command, *options], capture_output=True, text=True, check=False)
+    with tempfile.TemporaryDirectory() as folder:  # it leaves a cache where it runs
+        run = subprocess.run([*command, *options], capture_output=True, text=True, check=False, cwd=folder)
     seen = Seen(seconds=time.perf_counter() - began)
     found = re.search(r"(\d+) generated", run.stdout)
     seen.sent["schemathesis"] = int(found[1]) if found else 0

@@ -117,6 +117,7 @@ def test_a_key_over_its_rate_is_429_with_the_time_to_come_back(serving: Guarded)
     assert [answer.status_code for answer in answers] == [200, 200, 429]
     assert answers[2].json()["code"] == "rate_limited"
     assert 90 <= int(answers[2].headers["retry-after"]) <= 100
+    assert serving.http.post("/inference", json={"value": 1}).status_code == 401
     metrics = serving.http.get("/metrics", headers={"Authorization": f"Bearer {TOKEN}"}).text
     assert 'timebound_client_requests_total{client="lab",code="rate_limited"} 1.0' in metrics
     assert 'timebound_turned_away_total{code="unauthorized"}' in metrics
