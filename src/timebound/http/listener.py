@@ -157,7 +157,7 @@ class Listener:
     async def _tick(self) -> None:
         """Write the date and look at every connection, once a second.
 
-        A part of them at a time: turning 500 slow clients away at once would keep all others waiting for long.
+        A part of them at a time, so that turning many slow clients away is no single long turn of the loop.
         """
         loop = asyncio.get_running_loop()
         while True:
