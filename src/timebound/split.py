@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +15,8 @@ from timebound.errors import RequestError
 from timebound.events import Compared, Events
 from timebound.types import Deliver, ModelInfo, Request, Result, Source
 from timebound.versions import Traffic
+
+log = logging.getLogger("timebound.split")
 
 Submit = Callable[[Request, Deliver], Callable[[], None]]
 _LEAST_PRIORITY = -99
@@ -42,6 +45,7 @@ class Split:
         self._submit = submit
         self._events = events
         self._lots: dict[str, _Lot] = {}
+        self._busy: set[str] = set()  # shadows that compute a copy
 
     def divide(self, models: Sequence[ModelInfo], traffic: Mapping[str, Traffic]) -> None:
         """From now on."""
@@ -53,10 +57,14 @@ class Split:
             folder = next(iter(versions.values())).folder or ""
             if len(versions) == 1 or folder not in traffic:
                 continue
-            split = {version: share for version, share in traffic[folder].split.items() if share > 0}
-            ends = list(accumulate(split.values()))
-            shadows = [versions[version] for version in traffic[folder].shadow]
-            self._lots[base] = _Lot(ends, [versions[version] for version in split], shadows)
+            # A version may lack one of several classes: the others share its part.
+            shares = traffic[folder].split.items()
+            split = {version: share for version, share in shares if share > 0 and version in versions}
+            total = sum(split.values())
+            ends = list(accumulate(share / total for share in split.values()))
+            shadows = [versions[version] for version in traffic[folder].shadow if version in versions]
+            if split:
+                self._lots[base] = _Lot(ends, [versions[version] for version in split], shadows)
 
     def submit(self, request: Request, deliver: Deliver) -> Callable[[], None]:
         """Hand a request to one version of its model, and a copy to each shadow."""
@@ -67,7 +75,9 @@ class Split:
         request.served, request.version = info.name, info.version
         if not lot.shadows:
             return self._submit(request, deliver)
-        comparison = _Comparison(request, lot.shadows, self._submit, self._events, deliver)
+        comparison = _Comparison(
+            request, deliver, shadows=lot.shadows, busy=self._busy, submit=self._submit, events=self._events
+        )
         return self._submit(request, comparison.first)
 
 
@@ -75,8 +85,16 @@ class _Comparison:
     """One request and its copies: they are sent when its own answer was computed, and compared with it."""
 
     def __init__(
-        self, request: Request, shadows: list[ModelInfo], submit: Submit, events: Events, deliver: Deliver
+        self,
+        request: Request,
+        deliver: Deliver,
+        *,
+        shadows: list[ModelInfo],
+        busy: set[str],
+        submit: Submit,
+        events: Events,
     ) -> None:
+        self._busy = busy
         self._request = request
         self._shadows = shadows
         self._submit = submit
@@ -91,7 +109,10 @@ class _Comparison:
             return
         self._result = result
         request = self._request
-        for info in self._shadows:
+        for info in list(self._shadows):
+            if info.name in self._busy:
+                continue  # one copy at a time: a version that is slow or dies costs no more than one slot
+            self._busy.add(info.name)
             copy = Request(
                 f"{request.id}-shadow",
                 request.model,
@@ -111,6 +132,10 @@ class _Comparison:
 
     def _second(self, info: ModelInfo, shadow: Result | RequestError) -> None:
         assert self._result is not None
+        self._busy.discard(info.name)
+        if isinstance(shadow, RequestError) and shadow.code == "copy_lost" and info in self._shadows:
+            self._shadows.remove(info)  # the model's own list: nobody gets copies for it any more
+            log.error("version %s of %s lost a worker; it gets no more copies until a reload", info.version, info.base)
         verdict = "not_computed"
         if isinstance(shadow, Result):
             verdict = "agrees" if _is_same(self._result, shadow) else "differs"

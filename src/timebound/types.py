@@ -190,6 +190,8 @@ class Result(msgspec.Struct, frozen=True):
     timing: Timing = Timing()
     votes: str = ""
     """What each member says by itself, as JSON for a header; empty unless somebody asked before it ran."""
+    version: str = ""
+    """Of the model that computed it."""
 
 
 Deliver: TypeAlias = Callable[[Result | RequestError], None]

@@ -81,8 +81,11 @@ def checked(folder: Path, traffic: Traffic) -> Traffic:
 
 def write(folder: Path, traffic: Traffic) -> Traffic:
     """Divide the traffic so from the next reload on; what was before is kept for `rolled_back`."""
-    before = read(folder)
-    traffic = checked(folder, msgspec.structs.replace(traffic, previous=before.split))
+    try:
+        before: dict[str, float] | None = read(folder).split
+    except SetupError:  # such as a version that is no longer there: this is the way out
+        before = None
+    traffic = checked(folder, msgspec.structs.replace(traffic, previous=before))
     scratch = folder / f".{FILE}.{os.getpid()}"
     scratch.write_bytes(msgspec.json.format(msgspec.json.encode(traffic), indent=2) + b"\n")
     scratch.replace(folder / FILE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -69,8 +70,9 @@ def test_a_shadow_is_compared_and_never_sent(folder: Path) -> None:
     with Serving(folder) as serving:
         assert main(["traffic", "word", "1=1", "--shadow", "2", "--url", serving.url]) == 0
         assert {ask(serving, f"k{number}") for number in range(10)} == {"one"}
-        line = 'timebound_shadow_answers_total{model="word",verdict="differs",version="2"} 10.0'
-        eventually(lambda: line in serving.http.get("/metrics").text, "ten differences")
+        line = 'timebound_shadow_answers_total{model="word",verdict="differs",version="2"}'
+        eventually(lambda: line in serving.http.get("/metrics").text, "a difference")
+        assert 'verdict="agrees"' not in serving.http.get("/metrics").text
 
 
 def test_the_division_outlives_a_restart(folder: Path) -> None:
@@ -105,3 +107,50 @@ def test_a_new_version_in_a_watched_folder_is_served(folder: Path) -> None:
 def test_nobody_there_to_reload_is_said_in_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["reload", "--url", "http://127.0.0.1:9"]) == 2
     assert "no server answers at http://127.0.0.1:9" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("fault", ["os._exit(1)", "time.sleep(60)"])
+def test_a_shadow_that_crashes_or_hangs_costs_one_worker_at_most(folder: Path, fault: str) -> None:
+    bad = folder / "word/2/app.py"
+    text = bad.read_text().replace("import timebound as tb", "import os, time\nimport timebound as tb")
+    condition = 'if any(request.id.startswith("k") for request in batch): '
+    bad.write_text(
+        text.replace("        return [", f"        {condition}{fault}\n        return [").replace("5.0", "1.0")
+    )
+    (folder / "word/1/app.py").write_text((folder / "word/1/app.py").read_text().replace("5.0", "4.0"))
+    with Serving(folder, "--workers", "2") as serving:
+        assert main(["traffic", "word", "1=1", "--shadow", "2", "--url", serving.url]) == 0
+        for number in range(40):
+            assert ask(serving, f"k{number}") == "one"
+        eventually(lambda: serving.lines("version 2 of word lost a worker"), "the end of the copies")
+        assert serving.gauge("worker_deaths_total") == 1
+
+
+def test_code_that_became_slower_is_not_taken_for_hung(tmp_path: Path) -> None:
+    write(tmp_path, 1, "one")
+    file = tmp_path / "word/1/app.py"
+    with Serving(tmp_path, "--workers", "1") as serving:
+        assert {ask(serving, f"fast {number}") for number in range(20)} == {"one"}
+        slow = file.read_text().replace("import timebound", "import time\nimport timebound")
+        file.write_text(slow.replace("        return [", "        time.sleep(0.8)\n        return ["))
+        assert main(["reload", "--url", serving.url]) == 0
+        assert {ask(serving, f"slow {number}") for number in range(6)} == {"one"}
+        assert serving.gauge("worker_deaths_total") == 0
+
+
+def test_a_version_that_is_gone_can_be_left_behind(folder: Path) -> None:
+    with Serving(folder) as serving:
+        assert main(["traffic", "word", "1=1", "2=1", "--url", serving.url]) == 0
+        shutil.rmtree(folder / "word/2")
+        assert main(["traffic", "word", "1=1", "--url", serving.url]) == 0
+        assert {ask(serving, f"k{number}") for number in range(5)} == {"one"}
+
+
+def test_an_answer_names_the_version_that_computed_it(folder: Path) -> None:
+    with Serving(folder) as serving:
+        assert main(["traffic", "word", "1=1", "2=1", "--url", serving.url]) == 0
+        first = serving.http.post("/predictions/word", json={"id": "k"})
+        again = serving.http.post("/predictions/word", json={"id": "k"})
+        assert again.headers["timebound-source"] == "stored"
+        assert again.headers["timebound-version"] == first.headers["timebound-version"]
+        assert [ask(serving, "k", f"/predictions/word/{version}") for version in (1, 2)] == ["one", "two"]

@@ -58,7 +58,10 @@ class Route:
         if key is None and self._content is None:
             return None, b""
         print_ = of_json(body, self._ignore) if self.shape is not None else of_bytes(body)
-        return (self._content or "") + print_.hex() if key is None else key, print_
+        if key is None:
+            return (self._content or "") + print_.hex(), print_
+        # One version was asked for: another one's answer to the same key will not do.
+        return f"@{self.version}/{key}" if self.version else key, print_
 
 
 class HotPath:
@@ -154,7 +157,7 @@ class HotPath:
         if request.wants_votes and result.votes:
             head += b"timebound-votes: %b\r\n" % result.votes.encode()
         if request.version:
-            head += b"timebound-version: %b\r\n" % request.version.encode()
+            head += b"timebound-version: %b\r\n" % (result.version or request.version).encode()
         respond(status, head, body)
         self._events.emit(Answered(request, result, status, self._clock.now() - request.arrived))
 

@@ -186,7 +186,8 @@ class Answers:
     def _finish(self, attempt: Attempt, result: Result | RequestError) -> None:
         """Answer one attempt; the request itself goes on only for others that wait for it."""
         pending, ticket = attempt.pending, attempt.pending.ticket
-        if pending.is_claimed and is_worth_keeping(result):
+        # While it runs, a better answer may come of it for those who wait elsewhere.
+        if pending.is_claimed and is_worth_keeping(result) and ticket.state is not State.RUNNING:
             assert isinstance(result, Result)
             self._claims.keep(pending, result)
         self._remove(attempt)
@@ -220,7 +221,7 @@ class Answers:
             result = Result(outcome, Quality.FALLBACK, Source.COMPUTED, 0, info.members, 0, waited_s)
             self._finish(attempt, result)
 
-        self._helper.fallback(attempt.request.model, attempt.request.body, done)
+        self._helper.fallback(attempt.pending.info.name, attempt.request.body, done)
 
     # ------------------------------------------------------------------ the guard
 

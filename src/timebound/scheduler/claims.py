@@ -71,7 +71,9 @@ class Claims:
         self.release(pending)
 
     def release(self, pending: Pending) -> None:
-        """Nothing more comes of this claim."""
+        """Nothing more comes of this claim than what there is."""
+        if pending.is_claimed and pending.best is not None:
+            self.keep(pending, pending.best)
         if pending.is_claimed and pending.kept is None:
             assert pending.key is not None
             self._store.abandon(pending.key)

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 import msgspec
 
 from timebound.clock import Clock, Wall
-from timebound.errors import KeyReused
+from timebound.errors import KeyReused, RequestError
 from timebound.events import BatchesShrunk, BatchFinished, BatchLost, BatchStarted, Degraded, Events, Quarantined
 from timebound.scheduler.answers import Answers, Helper
 from timebound.scheduler.claims import Claims
@@ -35,6 +35,9 @@ from timebound.store.base import Store
 from timebound.types import Deliver, Loss, ModelInfo, Outcome, Quality, Report, Request, Result
 
 Slot = Hashable
+
+COPY_LOST = "copy_lost"
+"""The code of a copy whose worker was lost with it."""
 
 _INFERRED = ("", "model_failed")
 """Outcomes of items that reached `infer`; the others were refused before, and took hardly any time."""
@@ -108,7 +111,7 @@ class Dispatcher:
         self._trials = Trials(slots.worker_of)
         self._watchdog = Watchdog(
             lambda: [running.batch for running in self._running.values() if not running.is_hung],
-            limit_s=scheduler.hang_limit_s,
+            limit_s=self._hang_limit_s,
             on_hang=self._kill,
             clock=clock,
             loop=loop,
@@ -197,6 +200,7 @@ class Dispatcher:
         if request.is_shadow:
             ticket.attempt = 2  # behind everybody who waits
         pending = ticket.payload = Pending(info, ticket, request.body, key, [], request.fingerprint)
+        pending.is_copy = request.is_shadow
         pending.hold = request.hold
         ticket.bytes = len(request.body)
         attempt = self._answers.add(pending, request, deliver)
@@ -300,6 +304,7 @@ class Dispatcher:
             batch = running.batch
             self._hand_over(batch)
             self._events.emit(BatchLost(batch.model, len(running.tickets), loss))
+            self._drop_copies(running)
             if loss is Loss.KILLED:
                 self._shrink(running, is_certain=False)
             guilty = self._blame(running, loss, is_alone=len(lost) == 1)
@@ -308,6 +313,21 @@ class Dispatcher:
                 self._lock_up(guilty, loss)
             self._forget_unwanted(running)
         self._poll()
+
+    def _drop_copies(self, running: _Running) -> None:
+        """Copies are not tried again: no second worker is risked for an answer that nobody waits for."""
+        for ticket in list(running.tickets):
+            pending: Pending | None = ticket.payload
+            if pending is not None and pending.is_copy:
+                running.tickets.remove(ticket)
+                self._answers.give(pending, RequestError("its worker was lost with it", code=COPY_LOST))
+
+    def _hang_limit_s(self, batch: Batch) -> float:
+        limit_s = self._scheduler.hang_limit_s(batch)
+        if batch.tickets and all(ticket.payload is not None and ticket.payload.is_copy for ticket in batch.tickets):
+            deadline_s: float = batch.tickets[0].payload.info.deadline_s
+            return min(limit_s, 2 * deadline_s)  # the slot is needed for real requests
+        return limit_s
 
     def _blame(self, running: _Running, loss: Loss, *, is_alone: bool) -> Ticket | None:
         """Make suspects of a lost batch's items; the one that is proven guilty, if it is."""
@@ -421,6 +441,7 @@ class Dispatcher:
             queue_s=running.batch.started - running.tickets[place].arrived,
             timing=report.timing,
             votes=report.votes.get(place, ""),
+            version=running.tickets[place].payload.info.version,
         )
 
     def _slot_free(self, slot: Slot) -> None:

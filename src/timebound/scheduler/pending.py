@@ -38,6 +38,8 @@ class Pending(msgspec.Struct, eq=False):
     """Whether this gateway computes it on behalf of the key; then the store must be told what came of it."""
     is_elsewhere: bool = False
     """Whether another gateway computes it."""
+    is_copy: bool = False
+    """Whether its answer is only compared with another's."""
     kept: Quality | None = None
     """What the store has been given of it."""
     is_offered: bool = False

@@ -73,6 +73,7 @@ class Running:
         if elapsed > 0:
             busy = max(1, round((self._busy_seconds - batch.busy_mark) / elapsed))
         served.last_learned = now
+        served.slowest_s = max(now - batch.started, 0.99 * served.slowest_s)
         items = len(batch) if batch.inferred is None else batch.inferred
         if items == 0:
             return  # all were refused before the model saw them

@@ -20,6 +20,7 @@ MEMBER_RESERVE = 0.3
 MIN_RETRY_AFTER_S = 0.05
 PROBE_AFTER_S = 1.0  # an idle server does not believe for longer than this that it is too slow
 HANG_FLOOR_S = 0.5  # a short pause of the machine is no hang: a new worker would take longer than that
+SUSPECT_SHARE = 0.5  # of the time it has left that a lone suspect may run
 TRIAL_SHARE = 0.25  # of the time suspects have left: their worker does nothing else while they run
 
 
@@ -53,6 +54,7 @@ class Scheduler:
         served = self._models[spec.name] = Served(spec)
         if profile:
             served.estimate.restore(profile)
+            served.trusted_from = served.estimate.observations
 
     def remove_model(self, name: str) -> list[Ticket]:
         """Stop serving a model; its waiting tickets are returned."""
@@ -330,9 +332,14 @@ class Scheduler:
     def hang_limit_s(self, batch: Batch) -> float:
         """A batch that runs longer than this has hung."""
         served = self._served(batch)
-        if served.estimate.observations < 4:
+        if served.estimate.observations - served.trusted_from < 4:
             return max(30.0, 10 * served.spec.deadline_s)
-        return 3.0 * served.estimate.safe * batch.predicted_s + max(HANG_FLOOR_S, 0.1 * served.spec.deadline_s)
+        slow_s = max(served.estimate.safe * batch.predicted_s, served.slowest_s)
+        limit_s = 3.0 * slow_s + max(HANG_FLOOR_S, 0.1 * served.spec.deadline_s)
+        if len(batch.tickets) == 1 and batch.tickets[0].is_suspect:
+            # It runs apart, so it may take half its time: a request that is only slow is not to be called poison.
+            return max(limit_s, SUSPECT_SHARE * (batch.latest_end - batch.started))
+        return limit_s
 
     # ------------------------------------------------------------------ results
 

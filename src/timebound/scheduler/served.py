@@ -19,7 +19,19 @@ GROW_AFTER_S = 60.0  # without want of memory, until batches of twice the size a
 class Served:
     """A model with its lanes and its estimate."""
 
-    __slots__ = ("arrivals", "estimate", "grows_at", "lanes", "last_learned", "queued", "roomy", "shares", "spec")
+    __slots__ = (
+        "arrivals",
+        "estimate",
+        "grows_at",
+        "lanes",
+        "last_learned",
+        "queued",
+        "roomy",
+        "shares",
+        "slowest_s",
+        "spec",
+        "trusted_from",
+    )
 
     def __init__(self, spec: ModelSpec) -> None:
         self.spec = spec
@@ -29,6 +41,8 @@ class Served:
         self.arrivals = Arrivals(spec.deadline_s)
         self.grows_at = inf  # when larger batches are tried again after memory ran short
         self.queued = 0
+        self.trusted_from = 0  # observations before the code that runs now was loaded
+        self.slowest_s = 0.0  # of the batches seen lately
         self.roomy = 1  # no more than this many can be too many; see `Scheduler._displace`
         self.last_learned = inf  # when a batch last taught something; before, when somebody was first turned away
 
@@ -36,6 +50,7 @@ class Served:
         self.spec = spec
         self.estimate.resize(spec.members, spec.max_batch)
         self.arrivals = Arrivals(spec.deadline_s)
+        self.trusted_from = self.estimate.observations
 
     def shrink(self, batch: int, now: float) -> int:
         """A batch of this size was too much for the memory: half of it is the limit from now on, which is returned."""

@@ -5,21 +5,28 @@
 --   key, the value.
 --
 -- The first answer stays, unless it was partial and this one is full (byte 2 of the layout).
--- -> 1, or the error if it could not be kept (memory full): then those who wait get it all the same.
+-- -> 1, the value that stays if it is another one, or the error if it could not be kept (memory full): then those who wait get it all the same.
 local kept = 1
 local known = redis.call('GETRANGE', KEYS[1], 0, 1)
 if known == '' or (string.sub(known, 2, 2) == 'p' and string.sub(ARGV[1], 2, 2) == 'f') then
     kept = redis.pcall('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
 end
+local value = ARGV[1]
+if kept == 1 then
+    value = redis.call('GET', KEYS[1])
+end
 local waiting = redis.call('HGET', KEYS[2], 'w')
 redis.call('DEL', KEYS[2])
 if waiting then
-    local message = string.format('%08d%012d', #KEYS[2], ARGV[2]) .. KEYS[2] .. ARGV[1]
+    local message = string.format('%08d%012d', #KEYS[2], ARGV[2]) .. KEYS[2] .. value
     for inbox in string.gmatch(waiting, '%S+') do
         redis.call('PUBLISH', inbox, message)
     end
 end
 if type(kept) == 'table' and kept.err then
     return kept
+end
+if value ~= ARGV[1] then
+    return value
 end
 return 1

@@ -16,6 +16,7 @@ import asyncio
 import logging
 import os
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -337,8 +338,16 @@ class Redis:
             self._events.emit(NotKept(late.key[0], "full" if str(reply).startswith("OOM") else "refused"))
         else:
             self._refusal = None
+            if isinstance(reply, bytes):
+                self._near_is_wrong(late, reply)
             self._events.emit(Kept(late.key[0], self._clock.now() - late.since))
         self._catch_up()
+
+    def _near_is_wrong(self, late: Unwritten, value: bytes) -> None:
+        """Another server was faster, while this one was away: its answer is the one that is given again."""
+        self._near.forget(*late.key)
+        with suppress(UnknownLayout):
+            self._near.keep(late.key, decode(value), late.keep_s)
 
     def _catch_up(self) -> None:
         while (

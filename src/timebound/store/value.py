@@ -3,7 +3,7 @@
     byte 0        version of this layout, 1
     byte 1        'f' full or 'p' partial
     bytes 2-17    fingerprint of the request's body
-    the rest      MessagePack map: media, members, of_members, batch_size, at, body
+    the rest      MessagePack map: media, members, of_members, batch_size, at, body, version
 
 What a store must compare without decoding comes first; the rest says itself what it is.
 """
@@ -22,13 +22,14 @@ _QUALITIES = {Quality.FULL: b"f", Quality.PARTIAL: b"p"}
 _FROM_BYTE = {ord(letter): quality for quality, letter in _QUALITIES.items()}
 
 
-class _Rest(msgspec.Struct, frozen=True):
+class _Rest(msgspec.Struct, frozen=True, omit_defaults=True):
     media: str
     members: int
     of_members: int
     batch_size: int
     at: float
     body: bytes
+    version: str = ""
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -49,6 +50,7 @@ def encode(stored: Stored) -> bytes:
         result.batch_size,
         stored.at,
         result.outcome.body,
+        result.version,
     )
     return b"".join((bytes((VERSION,)), _QUALITIES[result.quality], stored.fingerprint, _encoder.encode(rest)))
 
@@ -68,5 +70,6 @@ def decode(value: bytes) -> Stored:
         rest.members,
         rest.of_members,
         rest.batch_size,
+        version=rest.version,
     )
     return Stored(bytes(value[2:_HEAD]), result, rest.at)
