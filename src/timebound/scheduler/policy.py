@@ -291,8 +291,6 @@ def _pick(view: View, lane: LaneView, queue: DeadlineQueue) -> tuple[list[Ticket
     if view.is_overloaded and (newest := queue.newest(want, view.due(lane, want))):
         return newest, "newest_first"
     if room == want:
-        # More wait than the best batch takes: as many as the head has time for, so that the backlog does not grow.
-        want = max(want, min(lane.curve.fastest, share, lane.largest(head_slack)))
         return _largest_or_try(lane, queue, want, head_slack, share)
     # The head is too tight for the batch that the backlog needs.
     is_worth_it = room and room / lane.seconds(room) >= LEAST_RATE * want / lane.seconds(want)
