@@ -13,7 +13,7 @@ LONG = 1e9
 
 
 def best_batch(estimate: Estimate, longest_s: float = LONG) -> int:
-    return estimate.curve(0, 1.0, longest_s, longest_s).best
+    return estimate.curve(0, 1.0, longest_s).best
 
 
 def feed(estimate: Estimate, rounds: int, seconds: dict[int, float], noise: float = 0.0, seed: int = 1) -> None:
@@ -62,7 +62,7 @@ def test_a_step_in_the_curve_is_seen() -> None:
 def test_trust_reaches_twice_as_far_as_was_seen() -> None:
     estimate = Estimate(max_batch=64)
     for expected in (2, 4, 8, 16, 32, 64, 64):
-        last = len(estimate.curve(0, 1.0, LONG, LONG).seconds) - 1
+        last = len(estimate.curve(0, 1.0, LONG).seconds) - 1
         assert last == expected
         estimate.observe(last, 1.0, 0.080 + 0.0025 * last)
 
@@ -170,7 +170,7 @@ def test_whatever_is_observed_predictions_are_positive_and_never_fall(
     estimate = Estimate()
     for batch, size, seconds in seen:
         estimate.observe(batch, size, seconds)
-    curve = estimate.curve(0, 1.0, 0.4, 0.4)
+    curve = estimate.curve(0, 1.0, 0.4)
     assert curve.seconds == sorted(curve.seconds)
     assert all(value > 0 for value in curve.seconds[1:])
     assert 1 <= curve.best < len(curve.seconds)

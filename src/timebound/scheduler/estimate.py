@@ -41,7 +41,6 @@ RETRY_LARGER_EVERY = 256  # batches between two tries of a larger size that look
 # The smallest batch within 1 % of the best rate wins: it answers earlier, and serves bursts better by up to 2 points.
 # When not everything has fitted for longer than a burst, the very best rate counts.
 RATE_TOLERANCE = 0.01
-WORTH_SMALLER = 0.8
 LINE_NOISE = 0.03  # a cell so close to the line (relative) is on it; else noise would choose the batch size
 UNKNOWN_S = 1e-3  # before the first observation; small, so that nothing is refused for want of knowledge
 
@@ -57,16 +56,13 @@ class Curve:
         self.best = self.fastest = 1
         self.best_rate = 1.0 / seconds[1]
 
-    def limit(self, longest_s: float, behind_s: float) -> None:
-        """Choose the batches: of about the best rate within `longest_s`, and of the very best within `behind_s`."""
-        last = max(1, self.largest(behind_s))
+    def limit(self, longest_s: float) -> None:
+        """Choose the batches that take at most `longest_s`: of about the best rate, and of the very best."""
+        last = max(1, self.largest(longest_s))
         rates = [batch / self.seconds[batch] for batch in range(1, last + 1)]
         self.fastest = 1 + rates.index(max(rates))
-        usual = rates[: max(1, self.largest(longest_s))]
-        enough = max(usual) * (1.0 - RATE_TOLERANCE)
-        self.best = next(batch for batch, rate in enumerate(usual, 1) if rate >= enough)
-        if self.best > WORTH_SMALLER * self.fastest:
-            self.best = self.fastest
+        enough = max(rates) * (1.0 - RATE_TOLERANCE)
+        self.best = next(batch for batch, rate in enumerate(rates, 1) if rate >= enough)
         self.best_rate = rates[self.best - 1]
 
     def largest(self, seconds: float) -> int:
@@ -135,13 +131,13 @@ class Estimate:
         """Multiplies a curve: the members `first` up to but not including `last`."""
         return sum(self._scale[first:last])
 
-    def curve(self, bucket: int, size: float, longest_s: float, behind_s: float) -> Curve:
-        """The curve of a lane; the limits are of a batch through all members. Kept until the shape is refitted."""
+    def curve(self, bucket: int, size: float, longest_s: float) -> Curve:
+        """The curve of a lane; `longest_s` bounds a batch through all members. Kept until the shape is refitted."""
         curve = self.curves.get(bucket)
         if curve is None:
             curve = self.curves[bucket] = self._build(bucket, size)
             unit = self.scale(0, self.members) * self.crowd(max(self._crowd, default=1))
-            curve.limit(longest_s / unit, behind_s / unit)
+            curve.limit(longest_s / unit)
         return curve
 
     def predict(self, batch: int, size: float, member: int = 0, busy: int = 1) -> float:

@@ -12,7 +12,6 @@ from timebound.scheduler.ticket import ModelSpec, Ticket
 # A batch through all members takes at most this share of the deadline: more gains little rate and costs answers
 # that are near their deadline when the load changes.
 BATCH_SHARE = 0.4
-BEHIND_SHARE = 0.5
 
 GROW_AFTER_S = 60.0  # without want of memory, until batches of twice the size are allowed
 
@@ -86,10 +85,7 @@ class Served:
 
     def curve(self, lane: Lane) -> Curve:
         known = self.estimate.curves.get(lane.bucket)  # asked several times per request
-        if known:
-            return known
-        deadline_s = self.spec.deadline_s
-        return self.estimate.curve(lane.bucket, lane.size, BATCH_SHARE * deadline_s, BEHIND_SHARE * deadline_s)
+        return known or self.estimate.curve(lane.bucket, lane.size, BATCH_SHARE * self.spec.deadline_s)
 
     def item_s(self, lane: Lane) -> float:
         """Slot seconds that one more ticket of this lane costs, with one member."""
