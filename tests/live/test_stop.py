@@ -63,7 +63,7 @@ def test_every_accepted_request_is_answered_and_new_ones_are_refused(gate: Gate,
         gate.open()
         assert [wire.read().json() for wire in wires] == [{"value": value} for value in range(40)]
         assert serving.wait() == 0
-        assert serving.lines("stopped")
+        assert serving.wait_for_line("stopped")
         assert_gone(serving)
 
 
@@ -114,7 +114,7 @@ def test_a_stuck_model_is_waited_for_no_longer_than_the_grace_time(gate: Gate) -
     with Serving(MODELS / "waits.py", *options) as serving, send_what_waits(serving, gate) as wire:
         serving.signal(signal.SIGTERM)
         assert serving.wait() == 0
-        assert serving.lines("the grace time is over")[0]["unanswered"] == 1
+        assert serving.wait_for_line("the grace time is over")["unanswered"] == 1
         assert wire.read_to_end() == b""
         assert_gone(serving)
 

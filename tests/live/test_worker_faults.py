@@ -40,7 +40,7 @@ def test_a_worker_that_was_stopped_is_replaced_and_its_request_answered() -> Non
         answer = ask(serving, 7)
         assert (answer.status_code, answer.json()) == (200, 7)
         assert pid not in worker_pids(serving)
-        assert serving.lines("a batch was lost")[0]["loss"] == "stopped"
+        assert serving.wait_for_line("a batch was lost")["loss"] == "stopped"
 
 
 @pytest.mark.parametrize("harm", ["hang", "crash", "exit"])
@@ -105,7 +105,7 @@ def test_a_batch_too_large_for_the_memory_is_computed_in_parts_and_the_next_are_
         eventually(lambda: serving.gauge("requests_pending") == 9, "all requests")
         gate.open()
         assert [wire.read().json() for wire in wires] == list(range(9))
-        assert serving.lines("memory is short")[0]["most"] <= 4
+        assert serving.wait_for_line("memory is short")["most"] <= 4
         assert serving.gauge("worker_deaths_total") == 0
 
 
@@ -127,7 +127,7 @@ def test_a_worker_past_its_limit_is_replaced_and_nobody_notices(flags: tuple[str
 
         eventually(is_replaced, "another worker in its place")
         assert serving.gauge("worker_deaths_total") == 0
-        assert serving.lines("recycling a worker")[0]["worker"] == old["worker"]
+        assert serving.wait_for_line("recycling a worker")["worker"] == old["worker"]
 
 
 def test_readiness_says_which_worker_ended_and_how() -> None:
