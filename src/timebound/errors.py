@@ -8,6 +8,7 @@ TimeboundError
 │   ├── KeyReused         the key stands for a request with another body
 │   ├── ModelFailed       the user's code or the model raised
 │   ├── Poison            it made workers die or hang, each time alone
+│   ├── CopyLost          a shadow's copy, and its worker with it; no client sees this
 │   ├── DeadlineMissed    the deadline came first and nothing better was there
 │   ├── StoreUnavailable  what was asked needs the shared store, and it does not answer
 │   └── Refusal           a "no" given at once, with a reason and, where it helps, a time to come back
@@ -67,6 +68,13 @@ class ModelFailed(RequestError):
     """The model raised on this item."""
 
     code = "model_failed"
+
+
+class CopyLost(RequestError):
+    """A copy for a shadow version went down with its worker. Copies are not tried again."""
+
+    def __init__(self) -> None:
+        super().__init__("its worker was lost with it")
 
 
 class Poison(RequestError):

@@ -11,7 +11,7 @@ from itertools import accumulate
 
 import msgspec
 
-from timebound.errors import RequestError
+from timebound.errors import CopyLost, RequestError
 from timebound.events import Compared, Events
 from timebound.types import Deliver, ModelInfo, Request, Result, Source
 from timebound.versions import Traffic
@@ -133,7 +133,7 @@ class _Comparison:
     def _second(self, info: ModelInfo, shadow: Result | RequestError) -> None:
         assert self._result is not None
         self._busy.discard(info.name)
-        if isinstance(shadow, RequestError) and shadow.code == "copy_lost" and info in self._shadows:
+        if isinstance(shadow, CopyLost) and info in self._shadows:
             self._shadows.remove(info)  # the model's own list: nobody gets copies for it any more
             log.error("version %s of %s lost a worker; it gets no more copies until a reload", info.version, info.base)
         verdict = "not_computed"

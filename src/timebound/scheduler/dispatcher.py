@@ -12,32 +12,28 @@ deadline, that gives the best there is. So nobody is answered late, whatever the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import count
 from math import inf
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
 from timebound.clock import Clock, Wall
-from timebound.errors import KeyReused, RequestError
-from timebound.events import BatchesShrunk, BatchFinished, BatchLost, BatchStarted, Degraded, Events, Quarantined
+from timebound.errors import CopyLost, KeyReused
+from timebound.events import BatchesShrunk, BatchFinished, BatchLost, BatchStarted, Degraded, Events
 from timebound.scheduler.answers import Answers, Helper
 from timebound.scheduler.claims import Claims
 from timebound.scheduler.pending import Attempt, Pending
-from timebound.scheduler.quarantine import Quarantine, mark_of
 from timebound.scheduler.scheduler import Scheduler
+from timebound.scheduler.slots import Floor, Running, Slot, Slots
+from timebound.scheduler.suspicion import Suspicion
 from timebound.scheduler.ticket import Batch, ModelSpec, State, Step, Ticket
 from timebound.scheduler.trials import Trials
 from timebound.scheduler.watchdog import Watchdog
 from timebound.store.base import Store
 from timebound.types import Deliver, Loss, ModelInfo, Outcome, Quality, Report, Request, Result
-
-Slot = Hashable
-
-COPY_LOST = "copy_lost"
-"""The code of a copy whose worker was lost with it."""
 
 _INFERRED = ("", "model_failed")
 """Outcomes of items that reached `infer`; the others were refused before, and took hardly any time."""
@@ -45,25 +41,6 @@ _INFERRED = ("", "model_failed")
 _ASK_AFTER = 0.1
 """If nothing waits, an ensemble runs for this share of the deadline before it asks after each member. Asking is a
 way to the gateway and back each time; until then it says what it has and goes on at once."""
-
-
-class Slots(Protocol):
-    """What the dispatcher does with slots; the gateway's side of the workers."""
-
-    def send(self, slot: Slot, batch: Batch, bodies: list[bytes], ask_after_s: float) -> None: ...
-    def decide(self, slot: Slot, batch: Batch, *, go: bool) -> None: ...
-    def worker_of(self, slot: Slot) -> Hashable: ...
-    def kill(self, slot: Slot) -> None: ...
-
-
-class _Running(msgspec.Struct, eq=False):
-    """A batch on a slot, with all the tickets it was sent with: the scheduler's own list shrinks as tickets leave."""
-
-    batch: Batch
-    tickets: list[Ticket]
-    stage_started: float
-    is_hung: bool = False
-    """Its worker has been killed for it; the slot is not down yet."""
 
 
 class Dispatcher:
@@ -104,13 +81,11 @@ class Dispatcher:
         self._shadows: dict[str, ModelInfo] = {}  # the same, without fallbacks: nobody waits for a copy's answer
         self._successors: dict[str, str | None] = {}  # of models that are no longer served
         self._seq = count()
-        self._free: dict[Slot, None] = {}  # a dict keeps the order in which slots became free
-        self._running: dict[Slot, _Running] = {}
-        self._retiring: dict[Slot, Callable[[], None]] = {}
-        self._quarantine = Quarantine()
+        self._floor = Floor()
+        self._suspicion = Suspicion(scheduler, self._answers, clock=clock, events=events)
         self._trials = Trials(slots.worker_of)
         self._watchdog = Watchdog(
-            lambda: [running.batch for running in self._running.values() if not running.is_hung],
+            self._floor.batches,
             limit_s=self._hang_limit_s,
             on_hang=self._kill,
             clock=clock,
@@ -134,8 +109,8 @@ class Dispatcher:
     def is_stuck(self) -> bool:
         """Whether every slot has been at its batch for far longer than any batch takes."""
         now, limit_s = self._clock.now(), self._scheduler.hang_limit_s
-        batches = [running.batch for running in self._running.values()]
-        return not self._free and bool(batches) and all(now - b.started > limit_s(b) for b in batches)
+        batches = [running.batch for running in self._floor.running.values()]
+        return not self._floor.free and bool(batches) and all(now - b.started > limit_s(b) for b in batches)
 
     def queued(self) -> int:
         """Requests that wait for a slot."""
@@ -234,12 +209,9 @@ class Dispatcher:
 
     def _compute(self, pending: Pending) -> None:
         """It is this gateway's to compute: find out its size if need be, and let the scheduler have it."""
-        if len(self._quarantine):
-            mark, now = mark_of(pending), self._clock.now()
-            if self._quarantine.locked_s(mark, now):
-                self._answers.give_up(pending, "poison")
-                return
-            pending.ticket.is_suspect = self._quarantine.is_suspect(mark, now)
+        if self._suspicion.is_locked_up(pending):
+            self._answers.give_up(pending, "poison")
+            return
         if pending.info.has_size:
             self._helper.size(pending.info.name, pending.body, partial(self._sized, pending))
         else:
@@ -267,38 +239,21 @@ class Dispatcher:
     def slot_up(self, slot: Slot) -> None:
         """A slot can take batches."""
         self._trials.found(self._slots.worker_of(slot))
-        self._free[slot] = None
+        self._floor.free[slot] = None
         self._count_slots()
         self._poll()
 
     def retire(self, slots: Iterable[Slot], done: Callable[[], None]) -> None:
         """Give these slots no more batches; `done` is called when they run none. Lost ones are not waited for."""
-        busy = {slot for slot in slots if slot in self._running}
-
-        def idle(slot: Slot) -> None:
-            busy.discard(slot)
-            if not busy:
-                done()
-
-        for slot in slots:
-            self._free.pop(slot, None)
-        for slot in busy:
-            self._retiring[slot] = partial(idle, slot)
+        self._floor.retire(slots, done)
         self._count_slots()
-        if not busy:
-            done()
 
     def slots_down(self, slots: Iterable[Slot], loss: Loss = Loss.GONE) -> None:
         """A worker's slots are gone, all at once; what ran there is dispatched again, as long as there is time."""
-        lost = []
         slots = list(slots)
         if slots and loss is not Loss.GONE:
             self._trials.lost(self._slots.worker_of(slots[0]))
-        for slot in slots:
-            self._free.pop(slot, None)
-            self._retiring.pop(slot, None)
-            if slot in self._running:
-                lost.append(self._running.pop(slot))
+        lost = [running for slot in slots if (running := self._floor.lose(slot)) is not None]
         self._count_slots()
         for running in lost:
             batch = running.batch
@@ -307,20 +262,20 @@ class Dispatcher:
             self._drop_copies(running)
             if loss is Loss.KILLED:
                 self._shrink(running, is_certain=False)
-            guilty = self._blame(running, loss, is_alone=len(lost) == 1)
+            guilty = self._suspicion.blame(running.tickets, loss, is_alone=len(lost) == 1)
             self._scheduler.batch_lost(batch, self._clock.now(), guilty)
             if guilty is not None:
-                self._lock_up(guilty, loss)
+                self._suspicion.lock_up(guilty, loss)
             self._forget_unwanted(running)
         self._poll()
 
-    def _drop_copies(self, running: _Running) -> None:
+    def _drop_copies(self, running: Running) -> None:
         """Copies are not tried again: no second worker is risked for an answer that nobody waits for."""
         for ticket in list(running.tickets):
             pending: Pending | None = ticket.payload
             if pending is not None and pending.is_copy:
                 running.tickets.remove(ticket)
-                self._answers.give(pending, RequestError("its worker was lost with it", code=COPY_LOST))
+                self._answers.give(pending, CopyLost())
 
     def _hang_limit_s(self, batch: Batch) -> float:
         limit_s = self._scheduler.hang_limit_s(batch)
@@ -329,33 +284,7 @@ class Dispatcher:
             return min(limit_s, 2 * deadline_s)  # the slot is needed for real requests
         return limit_s
 
-    def _blame(self, running: _Running, loss: Loss, *, is_alone: bool) -> Ticket | None:
-        """Make suspects of a lost batch's items; the one that is proven guilty, if it is."""
-        # The first SIGKILL from outside says nothing about the batch, and a process that was stopped never does.
-        is_own_doing = loss in (Loss.CRASHED, Loss.HUNG)
-        if loss not in (Loss.CRASHED, Loss.HUNG, Loss.KILLED):
-            return None
-        now, tickets = self._clock.now(), running.tickets
-        for ticket in tickets:
-            if is_own_doing or ticket.losses:
-                ticket.is_suspect = True
-                self._quarantine.suspect(mark_of(ticket.payload), now)
-        if is_alone and len(tickets) == 1 and self._quarantine.lost_alone(mark_of(tickets[0].payload), loss, now):
-            return tickets[0]
-        return None
-
-    def _lock_up(self, guilty: Ticket, loss: Loss) -> None:
-        """It fails, and so does whoever waits with the same body; attempts to come are told at once."""
-        pending: Pending = guilty.payload
-        mark = mark_of(pending)
-        self._events.emit(Quarantined(pending.info.name, self._quarantine.locked_s(mark, self._clock.now()), loss))
-        self._answers.give_up(pending, "poison")
-        for other in self._answers.queued():
-            if mark_of(other) == mark:
-                self._scheduler.withdraw(other.ticket)
-                self._answers.give_up(other, "poison")
-
-    def _shrink(self, running: _Running, *, is_certain: bool) -> None:
+    def _shrink(self, running: Running, *, is_certain: bool) -> None:
         """Memory was short, or may have been: smaller batches for a while."""
         batch, items = running.batch, len(running.tickets)
         limit = self._scheduler.short_of_memory(batch, items, self._clock.now(), is_certain=is_certain)
@@ -364,7 +293,7 @@ class Dispatcher:
 
     def _kill(self, hung: Batch) -> None:
         """A batch hangs: its worker is killed; what that means for its slots is heard when it is gone."""
-        for slot, running in self._running.items():
+        for slot, running in self._floor.running.items():
             if running.batch is hung:
                 running.is_hung = True
                 self._slots.kill(slot)
@@ -380,7 +309,7 @@ class Dispatcher:
 
     def report(self, slot: Slot, report: Report) -> None:
         """A slot reports on its batch: final outcomes, or those after one more member."""
-        running = self._running[slot]
+        running = self._floor.running[slot]
         if report.is_note:
             self._deliver(running, report, Step(True, [], running.tickets, "note"))
             return
@@ -397,10 +326,9 @@ class Dispatcher:
             self._slots.decide(slot, batch, go=step.go)
         if not step.go:
             # Next batch first: the slot computes while answers are written.
-            del self._running[slot]
-            if len(self._quarantine):
-                self._clear(running)
-            self._slot_free(slot)
+            self._suspicion.clear(running.tickets)
+            if self._floor.end(slot):
+                self._poll()
         self._deliver(running, report, step)
         self._settle_aside()
         if not step.go:
@@ -411,7 +339,7 @@ class Dispatcher:
         self._answers.margin.observe(self._clock.now() - now)
         self._scheduler.margin_s = self._answers.margin.seconds
 
-    def _deliver(self, running: _Running, report: Report, step: Step) -> None:
+    def _deliver(self, running: Running, report: Report, step: Step) -> None:
         """Answer who leaves now, and keep for the others what they would be answered now."""
         leaving = set(map(id, step.leave))
         for place, (ticket, outcome) in enumerate(zip(running.tickets, report.outcomes, strict=True)):
@@ -431,7 +359,7 @@ class Dispatcher:
         if step.leave and not report.is_final:
             self._events.emit(Degraded(running.batch.model, len(step.leave), Quality.PARTIAL, step.reason))
 
-    def _result(self, running: _Running, place: int, outcome: Outcome, report: Report) -> Result:
+    def _result(self, running: Running, place: int, outcome: Outcome, report: Report) -> Result:
         return Result(
             outcome,
             quality=Quality.FULL if report.is_final else Quality.PARTIAL,
@@ -444,26 +372,11 @@ class Dispatcher:
             version=running.tickets[place].payload.info.version,
         )
 
-    def _slot_free(self, slot: Slot) -> None:
-        retired = self._retiring.pop(slot, None)
-        if retired is not None:
-            retired()
-            return
-        self._free[slot] = None
-        self._poll()
-
-    def _clear(self, running: _Running) -> None:
-        """The batch was answered: none of its items is what killed a worker."""
-        for ticket in running.tickets:
-            if (ticket.is_suspect or ticket.losses) and ticket.payload is not None:
-                ticket.is_suspect = False
-                self._quarantine.clear(mark_of(ticket.payload))
-
     def _count_slots(self) -> None:
-        self._scheduler.set_slots(len(self._free) + len(self._running) - len(self._retiring))
+        self._scheduler.set_slots(len(self._floor))
 
     def _poll_soon(self) -> None:
-        if self._free and not self._poll_is_due:
+        if self._floor.free and not self._poll_is_due:
             self._poll_is_due = True
             self._loop.call_soon(self._poll)
 
@@ -472,7 +385,7 @@ class Dispatcher:
         now = self._clock.now()
         if self._scheduler.has_suspects or self._trials.worker is not None:
             self._poll_suspects(now)
-        while self._free and (slot := self._trials.open_slot(self._free)) is not None:
+        while self._floor.free and (slot := self._trials.open_slot(self._floor.free)) is not None:
             batch = self._scheduler.take(now)
             self._settle_aside()
             if batch is None:
@@ -481,12 +394,12 @@ class Dispatcher:
 
     def _poll_suspects(self, now: float) -> None:
         """Give the next suspects a worker of their own, when one runs nothing else."""
-        if self._trials.slot in self._running:
+        if self._trials.slot in self._floor.running:
             return
-        slot = self._trials.choose(self._free, self._running, self._retiring)
+        slot = self._trials.choose(self._floor.free, self._floor.running, self._floor.leaving)
         # The last worker is not risked while others need it and the next one is on its way, unless time runs out.
-        is_needed = bool(self._running) or self._scheduler.has_others
-        is_last = bool(self._trials.missing) and self._trials.is_last(self._free, self._running)
+        is_needed = bool(self._floor.running) or self._scheduler.has_others
+        is_last = bool(self._trials.missing) and self._trials.is_last(self._floor.free, self._floor.running)
         if is_needed and is_last and self._scheduler.suspects_can_wait(now):
             self._trials.end()
             return
@@ -498,8 +411,7 @@ class Dispatcher:
             self._trials.end()
 
     def _begin(self, slot: Slot, batch: Batch, now: float) -> None:
-        del self._free[slot]
-        self._running[slot] = _Running(batch, list(batch.tickets), now)
+        self._floor.begin(slot, Running(batch, list(batch.tickets), now))
         self._watchdog.watch(batch)
         queued = self._scheduler.queued()
         left_s = min(self._models[batch.model].deadline_s, batch.latest_end - now)
@@ -507,7 +419,7 @@ class Dispatcher:
         self._slots.send(slot, batch, [ticket.payload.body for ticket in batch.tickets], ask_after_s)
         self._events.emit(BatchStarted(batch.model, len(batch.tickets), batch.reason, queued))
 
-    def _forget_unwanted(self, running: _Running) -> None:
+    def _forget_unwanted(self, running: Running) -> None:
         """Requests kept for a retry that did not come before their batch was over."""
         for ticket in running.tickets:
             pending: Pending | None = ticket.payload
