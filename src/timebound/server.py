@@ -196,6 +196,11 @@ class Server:
         log.info("reloaded", extra={"models": ", ".join(names), "in_s": round(self._clock.now() - began, 2)})
         return names
 
+    def traffic(self, model: str) -> Traffic:
+        """How a model's requests are divided among its versions now."""
+        self._check_versions(model)
+        return self._traffic[model]
+
     async def set_traffic(self, model: str, traffic: Traffic) -> Traffic:
         """Divide a model's requests among its versions, from now on and after a restart."""
         return await self._change(model, lambda folder: traffic)
@@ -205,10 +210,8 @@ class Server:
         return await self._change(model, versions.rolled_back)
 
     async def _change(self, model: str, change: Callable[[Path], Traffic]) -> Traffic:
+        self._check_versions(model)
         folder = self._target / model
-        if model not in self._traffic:
-            known = ", ".join(self._traffic) or "none"
-            raise SetupError(f"{model!r} has no versions here; models in folders of versions: {known}")
         file = folder / versions.FILE
         before = file.read_bytes() if file.is_file() else None
         traffic = versions.write(folder, change(folder))
@@ -221,6 +224,11 @@ class Server:
                 file.write_bytes(before)
             raise
         return traffic
+
+    def _check_versions(self, model: str) -> None:
+        if model not in self._traffic:
+            known = ", ".join(self._traffic) or "none"
+            raise SetupError(f"{model!r} has no versions here; models in folders of versions: {known}")
 
     async def _watch(self) -> None:
         """Reload when files of the target have changed, and then stayed as they are for a second."""

@@ -101,6 +101,9 @@ class Gateway:
     async def reload(self) -> list[str]:
         raise SetupError("nothing can be loaded here")
 
+    def traffic(self, model: str) -> Traffic:
+        raise SetupError("nothing has versions here")
+
     async def set_traffic(self, model: str, traffic: Traffic) -> Traffic:
         raise SetupError("nothing has versions here")
 

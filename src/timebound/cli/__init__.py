@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from timebound import __version__
 from timebound.cli import bench, control, convert, demo, doctor, keys, new, plan, results, serve, tune
-from timebound.errors import SetupError
+from timebound.errors import RequestError, SetupError
 
 _EXAMPLES = """\
 examples:
@@ -76,5 +76,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             traceback.print_exc()
         print(f"timebound: {error}", file=sys.stderr)
         return 2
+    except RequestError as error:  # what was asked of a running server
+        print(f"timebound: {error}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         return 130

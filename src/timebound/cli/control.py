@@ -9,7 +9,7 @@ import urllib.error
 import urllib.request
 from typing import Any
 
-from timebound.errors import SetupError
+from timebound.errors import RequestError, SetupError
 
 _RELOAD = """\
 examples:
@@ -18,6 +18,7 @@ examples:
 """
 _TRAFFIC = """\
 examples:
+  timebound traffic digits                       how its requests are divided now
   timebound traffic digits 1=90 2=10             a tenth of the requests to version 2
   timebound traffic digits 2=1 --shadow 3        all to version 2; 3 gets copies that are only compared
   timebound rollback digits                      as before the last change
@@ -30,9 +31,9 @@ def add_to(verbs: Any) -> None:
     """Declare the verbs and their flags."""
     reload = _verb(verbs, "reload", "load code and models again, without losing a request", _RELOAD)
     reload.set_defaults(run=lambda chosen: _show(_ask(chosen, "POST", "/v1/reload")))
-    traffic = _verb(verbs, "traffic", "divide a model's requests among its versions", _TRAFFIC)
+    traffic = _verb(verbs, "traffic", "divide a model's requests among its versions, or show how they are", _TRAFFIC)
     traffic.add_argument("model", help="name of the model's folder")
-    traffic.add_argument("shares", nargs="+", metavar="VERSION=SHARE", help="such as 1=90 2=10; shares need not sum up")
+    traffic.add_argument("shares", nargs="*", metavar="VERSION=SHARE", help="such as 1=90 2=10; shares need not sum up")
     traffic.add_argument(
         "--shadow", action="append", default=[], metavar="VERSION", help="gets copies; may be repeated"
     )
@@ -56,6 +57,11 @@ def _verb(verbs: Any, name: str, meaning: str, examples: str) -> argparse.Argume
 
 
 def _divide(chosen: argparse.Namespace) -> int:
+    path = f"/v1/models/{chosen.model}/traffic"
+    if not chosen.shares:
+        if chosen.shadow:
+            raise SetupError("--shadow needs the shares too, such as: 1=100 --shadow 2")
+        return _show(_ask(chosen, "GET", path))
     split: dict[str, float] = {}
     for text in chosen.shares:
         version, _, share = text.partition("=")
@@ -64,14 +70,14 @@ def _divide(chosen: argparse.Namespace) -> int:
         except ValueError:
             raise SetupError(f"{text!r} is no share; write VERSION=SHARE, such as 2=10") from None
     body = {"split": split, "shadow": chosen.shadow}
-    return _show(_ask(chosen, "PUT", f"/v1/models/{chosen.model}/traffic", body))
+    return _show(_ask(chosen, "PUT", path, body))
 
 
 def _ask(chosen: argparse.Namespace, method: str, path: str, body: Any = None) -> Any:
     headers = {"content-type": "application/json"}
     if chosen.admin_token:
         headers["authorization"] = f"Bearer {chosen.admin_token}"
-    data = json.dumps(body).encode() if body is not None else b""
+    data = None if method == "GET" else json.dumps(body).encode() if body is not None else b""
     request = urllib.request.Request(chosen.url.rstrip("/") + path, data, headers, method=method)
     try:
         with urllib.request.urlopen(request) as answer:
@@ -79,7 +85,9 @@ def _ask(chosen: argparse.Namespace, method: str, path: str, body: Any = None) -
     except urllib.error.HTTPError as error:
         raise SetupError(_told(error)) from None
     except (urllib.error.URLError, ValueError) as error:
-        raise SetupError(f"no server answers at {chosen.url}: {getattr(error, 'reason', error)}; give --url") from None
+        raise RequestError(
+            f"no server answers at {chosen.url}: {getattr(error, 'reason', error)}; give --url"
+        ) from None
 
 
 def _told(error: urllib.error.HTTPError) -> str:

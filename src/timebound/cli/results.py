@@ -51,7 +51,7 @@ def add_to(verbs: Any) -> None:
     clear.add_argument("--yes", action="store_true", help="really forget more than one result")
     for action, run in ((get, _get), (ls, _ls), (clear, _clear)):
         _add_options(action)
-        action.set_defaults(run=lambda chosen, run=run: _safely(run, chosen))
+        action.set_defaults(run=lambda chosen, run=run: run(_shelf(chosen), chosen))
 
 
 def _show_help(parser: argparse.ArgumentParser) -> int:
@@ -76,14 +76,6 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--store", metavar="URL", help="ask this Redis instead of a server: redis://host:6379/0")
     parser.add_argument("--store-namespace", metavar="NAME", help="first part of its keys (default: timebound)")
     parser.add_argument("--json", action="store_true", help="print JSON")
-
-
-def _safely(run: Any, chosen: argparse.Namespace) -> int:
-    try:
-        return int(run(_shelf(chosen), chosen))
-    except RequestError as error:
-        print(f"timebound: {error}", file=sys.stderr)
-        return 1
 
 
 def _shelf(chosen: argparse.Namespace) -> Shelf:

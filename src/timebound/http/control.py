@@ -20,6 +20,7 @@ class Controlled(Protocol):
     """The server; each raises `SetupError` if nothing has changed."""
 
     async def reload(self) -> list[str]: ...
+    def traffic(self, model: str) -> Traffic: ...
     async def set_traffic(self, model: str, traffic: Traffic) -> Traffic: ...
     async def roll_back(self, model: str) -> Traffic: ...
 
@@ -35,6 +36,7 @@ class Control:
         """What to mount."""
         return [
             Route("/v1/reload", self._checked(self._reload), methods=["POST"]),
+            Route("/v1/models/{model}/traffic", self._checked(self._traffic), methods=["GET"]),
             Route("/v1/models/{model}/traffic", self._checked(self._set_traffic), methods=["PUT"]),
             Route("/v1/models/{model}/rollback", self._checked(self._roll_back), methods=["POST"]),
         ]
@@ -53,6 +55,9 @@ class Control:
 
     async def _reload(self, request: HttpRequest) -> dict[str, Any]:
         return {"models": await self._server.reload()}
+
+    async def _traffic(self, request: HttpRequest) -> Traffic:
+        return self._server.traffic(request.path_params["model"])
 
     async def _set_traffic(self, request: HttpRequest) -> Traffic:
         try:

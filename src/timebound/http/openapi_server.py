@@ -19,8 +19,11 @@ def server_paths() -> Json:
             "get": _call("Bodies to try", "samples", {"200": _SAMPLES}, (*_KEY, "404"), "model")
         },
         "/v1/models/{model}/traffic": {
+            "get": _call(
+                "How a model's versions share its requests (operator)", "traffic", _TRAFFIC, _CHANGES, "model"
+            ),
             "put": _call("Share out a model's versions (operator)", "set_traffic", _TRAFFIC, _CHANGES, "model")
-            | {"requestBody": {"required": True, "content": _JSON}}
+            | {"requestBody": {"required": True, "content": _JSON}},
         },
         "/v1/models/{model}/rollback": {
             "post": _call("Go back to the version before (operator)", "roll_back", _TRAFFIC, _CHANGES, "model")
