@@ -10,11 +10,13 @@ import argparse
 import json
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from statistics import mean, median, stdev
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from benchmarks.commandline import add_choice
 from benchmarks.rivals import RIVALS
 from timebound.lab.arrivals import bursts, constant, poisson, spike
 from timebound.lab.machine import CPU_LIKE, GPU_LIKE, Speed, clairvoyant_share
@@ -31,7 +33,9 @@ EXAMPLES = """\
 examples:
   python benchmarks/scheduler.py --quick
   python benchmarks/scheduler.py --json scheduler.json
+  python benchmarks/scheduler.py --only costs
 """
+PARTS = ("levels", "recovery", "rivals", "costs")
 
 
 def main() -> int:
@@ -41,9 +45,18 @@ def main() -> int:
     )
     parser.add_argument("--quick", action="store_true", help="one seed and shorter runs: well under a minute")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures as a flat JSON object")
+    add_choice(parser, "--only", PARTS, "parts")
     chosen = parser.parse_args()
     seeds, seconds = ((31,), 25.0) if chosen.quick else ((31, 32, 33, 34), 40.0)
-    flat = simulated(seeds, seconds) | recovered(seeds) | compared(seeds, seconds) | costs()
+    parts: dict[str, Callable[[], dict[str, float]]] = {
+        "levels": lambda: simulated(seeds, seconds),
+        "recovery": lambda: recovered(seeds),
+        "rivals": lambda: compared(seeds, seconds),
+        "costs": costs,
+    }
+    flat: dict[str, float] = {}
+    for part in chosen.only:
+        flat |= parts[part]()
     if chosen.json:
         chosen.json.write_text(json.dumps({name: round(value, 4) for name, value in flat.items()}, indent=1) + "\n")
     return 0
