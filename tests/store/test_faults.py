@@ -14,6 +14,8 @@ from tests.store.stand_in import stand_in
 
 from timebound.store.base import Key, Kind, Store, Stored
 
+pytestmark = pytest.mark.live
+
 KEY: Key = ("digits", "a-key")
 PATIENCE_S = 0.3
 

@@ -16,6 +16,8 @@ from tests.store.stand_in import Reply, stand_in
 from timebound.store.address import read_address
 from timebound.store.link import Down, Link
 
+pytestmark = pytest.mark.live
+
 GREETED = b"%1\r\n+server\r\n+redis\r\n+PONG\r\n"
 """What a Redis says to HELLO and PING."""
 

@@ -15,6 +15,8 @@ from timebound.events import TakenOver
 from timebound.store.base import Key, Kind, Store
 from timebound.store.redis import MAX_VALUE_BYTES
 
+pytestmark = pytest.mark.live
+
 KEY: Key = ("digits", "a-key")
 
 
