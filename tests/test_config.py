@@ -253,3 +253,17 @@ def test_the_served_folders_file_comes_last(tmp_path: Path) -> None:
     assert (config.port, config.deadline) == (2, 0.25)
     assert config.sources == {"port": "timebound.toml", "deadline": str(app / "timebound.toml")}
     assert resolve({}, {}, app, served=app).sources["port"] == "timebound.toml"
+
+
+def test_an_engine_is_for_all_models_for_some_or_both(tmp_path: Path) -> None:
+    def engines(text: str) -> dict[str, str]:
+        (tmp_path / "timebound.toml").write_text(text)
+        return resolve({}, {}, tmp_path).engines
+
+    assert engines("") == {}
+    assert engines('engine = "openvino-bf16"') == {"": "openvino-bf16"}
+    assert engines('[engine]\ndigits = "openvino-f32"') == {"digits": "openvino-f32"}
+    both = resolve({"engine": "onnxruntime, digits=openvino-f32"}, {}, tmp_path)
+    assert both.engines == {"": "onnxruntime", "digits": "openvino-f32"}
+    for wrong in ("openvino", "digits=", "digits=cuda", "onnxruntime,onnxruntime"):
+        assert "one of onnxruntime" in complaint(tmp_path, flags={"engine": wrong})

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from timebound.errors import SetupError
+from timebound.types import ENGINES
 
 PREFIX = "TIMEBOUND_"
 FILE = "timebound.toml"
@@ -110,6 +111,21 @@ def one_of(*choices: str) -> Form:
     return Form(lambda value: choices[choices.index(str(value))], f"one of {', '.join(choices)}")
 
 
+def _read_engine(value: Any) -> str:
+    """One engine for all models, `model=engine` for single ones, or both: "openvino-f32,digits=openvino-bf16"."""
+    if isinstance(value, Mapping):
+        pairs = list(value.items())
+    else:
+        pairs = [(name, engine) for name, _, engine in (part.strip().rpartition("=") for part in value.split(","))]
+    named = {str(name).strip(): str(engine).strip() for name, engine in pairs}
+    if len(named) != len(pairs) or not named or not set(named.values()) <= set(ENGINES):
+        raise ValueError
+    return ",".join(f"{name}={engine}" if name else engine for name, engine in named.items())
+
+
+ENGINE = Form(_read_engine, f"one of {', '.join(ENGINES)}, or model=engine,...")
+
+
 def _option(default: Any, form: Form, meaning: str, *, is_secret: bool = False) -> Any:
     return field(default=default, metadata={"form": form, "help": meaning, "is_secret": is_secret})
 
@@ -125,6 +141,9 @@ class Config:
     )
     slots: int | None = _option(None, whole(1, 256), "batches a worker runs at once; chosen likewise if not given")
     threads: int | None = _option(None, whole(1, 256), "threads of one batch inside the backend; chosen likewise")
+    engine: str | None = _option(
+        None, ENGINE, f"what ONNX files run on: {', '.join(ENGINES)}; digits=openvino-bf16,... for single models"
+    )
     deadline: float | None = _option(
         None, seconds(0.001, 3600), "seconds from arrival to answer, in place of the models' own"
     )
@@ -192,6 +211,12 @@ class Config:
     debug: bool = _option(False, TRUTH, "show tracebacks and log at level debug")
 
     sources: Mapping[str, str] = field(default_factory=dict, compare=False)
+
+    @property
+    def engines(self) -> dict[str, str]:
+        """The engine by model; that of the name "" is for all others."""
+        parts = [part.rpartition("=") for part in self.engine.split(",")] if self.engine else []
+        return {name: engine for name, _, engine in parts}
 
 
 def options() -> list[Field[Any]]:

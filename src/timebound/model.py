@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar, TypeAlias
 import msgspec
 
 from timebound.errors import SetupError
+from timebound.types import ENGINES
 
 Struct = msgspec.Struct
 
@@ -51,6 +52,8 @@ class Model:
     """No batch is ever larger than this."""
     parallel: ClassVar[bool | None] = None
     """Whether one copy may run several batches at once, in threads; None asks the backend."""
+    engine: ClassVar[str | None] = None
+    """What its ONNX files run on, such as "openvino-bf16"; the option `engine` beats it."""
     example: ClassVar[Any] = None
     """A body that the model answers: warms it up, fills the docs and the page."""
     Request: ClassVar[type | None] = None
@@ -65,6 +68,8 @@ class Model:
 
     net: Any = None
 
+    opened: Sequence[Any] = ()
+    """Set by the server: the ONNX files that it opened while it was loaded."""
     folder: ClassVar[str | None] = None
     """Set by the server: the folder whose versions it is one of."""
 
@@ -110,6 +115,8 @@ def check_class(cls: type[Model]) -> None:
         raise SetupError(f"{where}: keep is {cls.keep!r}; give seconds above 0 and up to a year")
     if cls.cache not in (None, "content"):
         raise SetupError(f'{where}: cache is {cls.cache!r}; give "content" or leave it out')
+    if cls.engine is not None and cls.engine not in ENGINES:
+        raise SetupError(f"{where}: engine is {cls.engine!r}; give one of {', '.join(ENGINES)}")
     if isinstance(cls.key_ignore, str) or not all(isinstance(name, str) for name in cls.key_ignore):
         raise SetupError(f"{where}: key_ignore is {cls.key_ignore!r}; give a list of field names")
     if cls.path is not None and (not isinstance(cls.path, str) or not cls.path.startswith("/")):

@@ -91,6 +91,7 @@ class Server:
                 workers=config.workers,
                 slots=config.slots,
                 threads=config.threads,
+                engines=config.engines,
                 log_level="debug" if config.debug else config.log_level,
                 log_json=logs_json(config),
                 versions=versions.to_load(self._traffic),

@@ -35,16 +35,26 @@ def check_target(target: Path) -> None:
         raise SetupError(f"{target} is no .py, .onnx, .pt2 or .pt file, and those are what can be served")
 
 
-def load_models(target: Path, *, threads: int, versions: Versions | None = None) -> list[Model]:
-    """All models of `target`, loaded; names are unique and classes checked.
+def load_models(
+    target: Path,
+    *,
+    threads: int,
+    slots: int = 1,
+    engines: Mapping[str, str] | None = None,
+    versions: Versions | None = None,
+) -> list[Model]:
+    """All models of `target`, loaded, for `slots` batches at once; names are unique and classes checked.
+
+    `engines` says by model what ONNX files run on, and under "" for all others.
 
     Of a model with several `versions` the first has its name, each other one `<name>@<version>`.
     """
     check_target(target)
+    place = Place(target, threads, slots)
     models = [
         model
         for file, name, version in _files(target, versions)
-        for model in _load(file, name, version, threads=threads, is_folder=_is_folder_of_models(target))
+        for model in _load(file, name, version, place, engines or {}, is_folder=_is_folder_of_models(target))
     ]
     _name_versions(models, versions or {})
     names = [name_of(type(model)) for model in models]
@@ -109,17 +119,29 @@ def _folder_files(folder: Path, wanted: Versions) -> Iterator[tuple[Path, str, s
                 yield files[0], entry.name, str(int(place.name))
 
 
-def _load(file: Path, name: str, version: str, *, threads: int, is_folder: bool) -> list[Model]:
-    place = Place(file.resolve().parent, threads)
-    with opened_in(place):
-        if file.suffix in _MODEL_FILES:
+def _load(
+    file: Path, name: str, version: str, like: Place, engines: Mapping[str, str], *, is_folder: bool
+) -> list[Model]:
+    def place(model: str, own: str | None) -> Place:
+        return Place(file.resolve().parent, like.threads, like.slots, engines.get(model) or engines.get("") or own)
+
+    if file.suffix in _MODEL_FILES:
+        with opened_in(place(name, None)) as here:
             model = _load_file(file.resolve(), name, version)
-            type(model).folder = name if is_folder else None
-            return [model]
+        type(model).folder = name if is_folder else None
+        model.opened = here.opened
+        return [model]
+    with opened_in(place("", None)) as outside:
         classes = _model_classes(file)
-        if is_folder:
-            _name_by_folder(classes, name, version)
-        return [_load_class(cls) for cls in classes]
+    if is_folder:
+        _name_by_folder(classes, name, version)
+    models = []
+    for cls in classes:
+        with opened_in(place(name_of(cls), cls.engine)) as here:
+            model = _load_class(cls)
+        model.opened = [*outside.opened, *here.opened]
+        models.append(model)
+    return models
 
 
 def _load_file(file: Path, name: str, version: str) -> Model:

@@ -58,6 +58,18 @@ class Sample(msgspec.Struct, frozen=True):
     media: str | None = None
 
 
+class Engine(StrEnum):
+    """What runs an ONNX file."""
+
+    ONNXRUNTIME = "onnxruntime"
+    ONNXRUNTIME_INT8 = "onnxruntime-int8"
+    OPENVINO_F32 = "openvino-f32"
+    OPENVINO_BF16 = "openvino-bf16"
+
+
+ENGINES = tuple(engine.value for engine in Engine)
+
+
 class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What a worker tells about a model it has loaded and warmed up; all the gateway ever knows of it."""
 
@@ -81,6 +93,8 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     example: Any = None
     samples: list[Sample] = []
     backend: str = "python"
+    engine: str = ""
+    """What its ONNX files run on; empty if it has none."""
     members: int = 1
     member_names: list[str] = []
     combine: str | None = None

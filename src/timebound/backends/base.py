@@ -36,10 +36,16 @@ class Backend(Protocol):
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Where a backend is opened: `folder` resolves relative paths, `threads` is its share of the cores."""
+    """Where a backend is opened: `folder` resolves relative paths, `threads` is one batch's share of the cores."""
 
     folder: Path
     threads: int = 1
+    slots: int = 1
+    """Batches that run at once."""
+    engine: str | None = None
+    """What ONNX files run on, unless they were opened for another one."""
+    opened: list[Any] = []
+    """The ONNX files opened here so far."""
 
 
 _place: ContextVar[Place | None] = ContextVar("timebound_place", default=None)
@@ -51,10 +57,10 @@ def current_place() -> Place:
 
 
 @contextmanager
-def opened_in(place: Place) -> Iterator[None]:
+def opened_in(place: Place) -> Iterator[Place]:
     """Open backends in `place` inside the `with` block."""
     token = _place.set(place)
     try:
-        yield
+        yield place
     finally:
         _place.reset(token)

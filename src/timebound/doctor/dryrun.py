@@ -105,14 +105,14 @@ def _whereto(event: str, arguments: tuple[Any, ...]) -> str:
     return ""
 
 
-def main(target: str, threads: str, budget_s: str, answers: str) -> int:
+def main(target: str, threads: str, budget_s: str, answers: str, engines: str) -> int:
     """Load, run, and write what was seen to the descriptor `answers`: the user's code may print."""
     say = partial(_say, int(answers))
     clock = MonotonicClock()
     try:
         say(Stage("load()"))
         start = clock.now()
-        models = load_models(Path(target), threads=int(threads))
+        models = load_models(Path(target), threads=int(threads), engines=msgspec.json.decode(engines))
         say(Loaded(clock.now() - start, pss_mib(os.getpid()), [name_of(type(model)) for model in models]))
         habits = Habits()
         for model in models:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -35,7 +36,7 @@ def check_models(target: Path, config: Config, cores: int, available_mib: float,
     except SetupError as error:
         yield problem("target", str(error))
         return
-    words, death = _dry_run(target, config.threads or 1, timeout_s)
+    words, death = _dry_run(target, config, timeout_s)
     loaded = next((word for word in words if isinstance(word, Loaded)), None)
     if loaded is not None:
         names = ", ".join(loaded.models)
@@ -53,12 +54,13 @@ def check_models(target: Path, config: Config, cores: int, available_mib: float,
         yield room(seen, config, cores, available_mib)
 
 
-def _dry_run(target: Path, threads: int, timeout_s: float) -> tuple[list[Word], str | None]:
+def _dry_run(target: Path, config: Config, timeout_s: float) -> tuple[list[Word], str | None]:
     """What the process said, and how it ended if not well; `{stage}` in that is for what it was about to do."""
+    threads = config.threads or 1
     environment = {**os.environ, **dict.fromkeys(THREAD_VARIABLES, str(threads))}
     # Files and not pipes: nobody reads before it is over.
     with tempfile.TemporaryFile() as noise, tempfile.TemporaryFile() as answers:
-        arguments = [str(target), str(threads), str(BUDGET_S), str(answers.fileno())]
+        arguments = [str(target), str(threads), str(BUDGET_S), str(answers.fileno()), json.dumps(config.engines)]
         process = subprocess.Popen(
             [sys.executable, "-m", "timebound.doctor.dryrun", *arguments],
             env=environment,

@@ -140,6 +140,7 @@ def _model_schema() -> Json:
         "member_names": {"type": "array", "items": text},
         "combine": optional_text,
         "backend": text,
+        "engine": {**text, "description": "What its ONNX files run on; empty if it has none."},
         "body": {"type": "string", "enum": ["json", "raw"]},
         "accepts": {"type": "array", "items": text, "description": "Media types of a raw body."},
         "request_schema": optional_schema,

@@ -158,7 +158,7 @@ function modelFacts(model) {
     ["Key", model.key ? h("code", {}, model.key) : "none"],
     ["Accepts", model.accepts.length ? codes(model.accepts) : null],
     ["Fallback", model.has_fallback ? "yes" : "no"],
-    ["Backend", model.backend],
+    ["Backend", model.engine ? `${model.backend} on ${model.engine}` : model.backend],
     ["Workers", `${model.workers} with ${model.slots} ${model.slots === 1 ? "slot" : "slots"}`],
     ["Paths", codes(model.paths)],
   ]);

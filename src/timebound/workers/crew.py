@@ -22,6 +22,8 @@ class WorkerPlan(msgspec.Struct, frozen=True, kw_only=True):
     workers: int | None = None
     slots: int | None = None
     threads: int | None = None
+    engines: dict[str, str] = {}
+    """By model, what its ONNX files run on; under "" for all others."""
     log_level: str = "info"
     log_json: bool = False
     versions: dict[str, list[str]] = {}

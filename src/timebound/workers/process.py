@@ -66,7 +66,9 @@ def main(arguments: list[str]) -> int:
 
 
 def _open(load: wire.Load) -> tuple[Mapping[str, Runner], wire.Ready]:
-    models = load_models(Path(load.target), threads=load.threads, versions=load.versions)
+    models = load_models(
+        Path(load.target), threads=load.threads, slots=load.max_slots, engines=load.engines, versions=load.versions
+    )
     clock = MonotonicClock()
     runners = {runner.name: runner for runner in (Runner(model, clock) for model in models)}
     infos = [warm_up(runner, clock) for runner in runners.values()]

@@ -210,6 +210,7 @@ class Supervisor:
                 plan.log_json,
                 is_understudy,
                 plan.versions,
+                plan.engines,
             )
         )
         self._keep(self._watch(worker))

@@ -76,6 +76,7 @@ def _info(runner: Runner, schema: dict[str, Any] | None, example: Any, took: flo
         example=None if isinstance(example, bytes | bytearray) else example,
         samples=read_samples(cls, schema),
         backend=backend.kind if backend else "python",
+        engine=", ".join(dict.fromkeys(str(each.engine) for each in model.opened)),
         members=runner.members,
         member_names=list(getattr(model.net, "names", ())),
         combine=getattr(model.net, "combine", None),

@@ -48,6 +48,8 @@ class Load(msgspec.Struct, array_like=True, frozen=True):
     is_understudy: bool = False
     versions: dict[str, list[str]] = {}
     """By model, the versions to load; without a word, the newest."""
+    engines: dict[str, str] = {}
+    """By model, what its ONNX files run on; under "" for all others."""
 
 
 class Ready(msgspec.Struct, array_like=True, frozen=True):
