@@ -27,7 +27,7 @@ ALLOWED: Mapping[str, set[str]] = {
     "store": BASE | {"events", "config"},
     "scheduler": BASE | {"events", "store"},  # the store's contract
     "workers": BASE | {"backends", "target", "model", "body", "schema", "events", "log"},
-    "lab": BASE | {"scheduler", "schema", "workers", "target", "model", "profile"},
+    "lab": BASE | {"backends", "scheduler", "schema", "workers", "target", "model", "profile"},
     "admission": BASE,
     "split": BASE | {"events", "versions"},
     "http": BASE | {"versions"} | {"admission", "events", "body", "store"},

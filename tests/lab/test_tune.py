@@ -64,7 +64,7 @@ def test_turns_are_averaged_in_the_order_of_their_settings() -> None:
 
 def test_the_choice_is_explained_in_sentences() -> None:
     trials = [trial(FIRST, 100), trial(SECOND, 140, memory=90)]
-    text = explain(FACTS, points(10.0, 6.0, 5.0), trials, trials[1], 1.0)
+    text = explain(points(10.0, 6.0, 5.0), trials, trials[1], 1.0)
     assert text.startswith("1 worker x 1 slot x 2 threads answers +40% in time of what the server's own choice")
     assert "In a batch of 4 an item costs 5.00 ms, 50% less than alone" in text
     assert "1 worker x 2 slots x 1 thread: -29% answered in time, +11% memory." in text
@@ -72,9 +72,9 @@ def test_the_choice_is_explained_in_sentences() -> None:
 
 def test_batches_that_do_not_pay_or_do_not_fit_are_not_praised() -> None:
     trials = [trial(FIRST, 100)]
-    assert "Batches do not make an item cheaper" in explain(FACTS, points(5.0, 5.0), trials, trials[0], 1.0)
+    assert "Batches do not make an item cheaper" in explain(points(5.0, 5.0), trials, trials[0], 1.0)
     # A batch of two would take more than its share of the deadline.
-    assert "Batches do not make an item cheaper" in explain(FACTS, points(30.0, 20.0), trials, trials[0], 0.09)
+    assert "Batches do not make an item cheaper" in explain(points(30.0, 20.0), trials, trials[0], 0.09)
 
 
 def test_a_disturbed_machine_is_told_of() -> None:
@@ -148,7 +148,7 @@ def test_a_record_is_taken_up_for_the_same_target_only(tmp_path: Path) -> None:
     app.write_text("# one")
     tuning = Tuning(Target(app, cores=2), state, lambda text: None)
     tuning.record.facts = FACTS
-    tuning.record.curves["1"] = points(1.0)
+    tuning.record.curves["1 thread"] = points(1.0)
     tuning.record.trials.append(trial(FIRST, 7.0))
     tuning.save()
     again = Tuning(Target(app, cores=2), state, lambda text: None)

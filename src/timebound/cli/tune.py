@@ -19,10 +19,11 @@ if TYPE_CHECKING:
 
 _EXAMPLES = """\
 examples:
-  timebound tune app.py                        about a minute on two cores; writes timebound.toml and the profile
+  timebound tune app.py                        one to three minutes on two cores; writes timebound.toml and the profile
   timebound tune app.py --quick                one round, shorter measurements
   timebound tune model.onnx --deadline 250ms
   timebound tune models/ --model digits --output tuned.toml
+  timebound tune app.py --samples asked.jsonl  engines must answer these as onnxruntime does
 
 Ctrl-C stops it and shows what is known so far; the same command goes on from there, --fresh begins anew.
 """
@@ -33,8 +34,9 @@ def add_to(verbs: Any) -> None:
     parser = verbs.add_parser(
         "tune",
         help="find the settings that answer most in time on this machine",
-        description="Measure how long batches take, try divisions of the cores into workers, slots and threads on real "
-        "servers under overload, and write down what answers most before the deadline.",
+        description="Measure how long batches take, find out which engines answer as onnxruntime does, try divisions "
+        "of the cores into workers, slots and threads on real servers under overload, and write down what answers most "
+        "before the deadline.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -43,10 +45,33 @@ def add_to(verbs: Any) -> None:
     parser.add_argument("--deadline", type=read_time, metavar="TIME", help="in place of the model's own")
     parser.add_argument("--seconds", type=read_time, default=3.0, metavar="TIME", help="of each trial (default: 3)")
     parser.add_argument("--rounds", type=read_whole, default=2, metavar="N", help="turns of each settings (default: 2)")
+    engines = parser.add_argument_group("engines (of models with ONNX files)")
+    engines.add_argument(
+        "--agreement",
+        type=_share,
+        default=0.99,
+        metavar="SHARE",
+        help="least share of inputs that an engine must answer as onnxruntime does (default: 0.99)",
+    )
+    engines.add_argument(
+        "--tolerance",
+        type=_share,
+        default=0.05,
+        metavar="SHARE",
+        help="of the largest number with a fraction in an answer; such numbers may differ by so much (default: 0.05)",
+    )
+    engines.add_argument("--samples", type=Path, metavar="PATH", help="more inputs: JSON lines, or a folder of bodies")
     parser.add_argument("--quick", action="store_true", help="one round of 1.5 s")
     parser.add_argument("--output", type=Path, default=Path(FILE), metavar="FILE", help=f"(default: {FILE})")
     parser.add_argument("--fresh", action="store_true", help="forget what an earlier run measured")
     parser.set_defaults(run=run)
+
+
+def _share(text: str) -> float:
+    share = float(text)
+    if not 0 <= share <= 1:
+        raise argparse.ArgumentTypeError(f"{text} is not between 0 and 1")
+    return share
 
 
 def run(chosen: argparse.Namespace) -> int:
@@ -56,6 +81,8 @@ def run(chosen: argparse.Namespace) -> int:
     check_target(chosen.target)
     if not chosen.output.parent.is_dir():
         raise SetupError(f"cannot write {chosen.output}: there is no folder {chosen.output.parent}")
+    if chosen.samples is not None and not chosen.samples.exists():
+        raise SetupError(f"no samples at {chosen.samples}; give a file of JSON lines or a folder")
     target = _target(chosen)
     tuning = Tuning(target, _state(chosen), lambda text: print(f"measuring {text}", file=sys.stderr, flush=True))
     if not chosen.fresh and tuning.resume():
@@ -72,8 +99,10 @@ def run(chosen: argparse.Namespace) -> int:
 
 
 def _target(chosen: argparse.Namespace) -> Target:
+    from timebound.lab.engines import Judgement
     from timebound.lab.tune import Target
 
+    samples = str(chosen.samples.resolve()) if chosen.samples is not None else ""
     return Target(
         path=chosen.target.resolve(),
         model=chosen.model,
@@ -81,6 +110,7 @@ def _target(chosen: argparse.Namespace) -> Target:
         seconds=1.5 if chosen.quick else chosen.seconds,
         rounds=1 if chosen.quick else chosen.rounds,
         cores=len(os.sched_getaffinity(0)),
+        judgement=Judgement(chosen.agreement, chosen.tolerance, samples),
     )
 
 
@@ -105,27 +135,29 @@ def _show(tuning: Tuning) -> None:
     from timebound.lab import tuned
     from timebound.lab.tune import average
 
-    for threads, points in tuning.record.curves.items():
-        print(f"batches with {threads} thread{'s' if threads != '1' else ''}:")
+    for name, points in tuning.record.curves.items():
+        print(f"batches with {name}:")
         print(tuned.curve_table(points), end="\n\n")
+    if tuning.record.verdicts:
+        print("\n".join(tuning.verdicts()), end="\n\n")
     if tuning.record.trials:
         print(tuned.trial_table(average(tuning.record.trials)))
 
 
 def _write(chosen: argparse.Namespace, target: Target, tuning: Tuning) -> None:
     from timebound.lab import tuned
-    from timebound.lab.tune import average, choose
+    from timebound.lab.tune import average, choose, curve_name
     from timebound.profile import ProfileFile, this_machine
 
     record = tuning.record
     assert record.facts is not None
     trials = average(record.trials)
     best = choose(trials)
-    points = record.curves[str(best.settings.threads)]
-    print("\n" + tuned.explain(record.facts, points, trials, best, target.deadline_s or record.facts.deadline_s))
+    points = record.curves[curve_name(best.settings.threads, best.settings.engine)]
+    print("\n" + tuned.explain(points, trials, best, target.deadline_s or record.facts.deadline_s))
     if warning := tuned.warning(trials):
         print(f"warning: {warning}", file=sys.stderr)
-    tuned.write_settings(chosen.output, best.settings)
+    tuned.write_settings(chosen.output, best.settings, target.model)
     print(f"\nwrote {chosen.output}: {best.settings}")
     folder = _profiles(target.path)
     if folder is not None and best.profile:

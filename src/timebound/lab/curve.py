@@ -49,6 +49,10 @@ class Facts(msgspec.Struct, frozen=True):
     key: str | None
     is_json: bool
     body: bytes
+    engine: str = ""
+    """What its ONNX files run on if nobody says otherwise; empty if it has none, or more than one."""
+    engines: list[str] = []
+    """What they could run on; empty if there is nothing to choose."""
 
 
 def measure(runner: Runner, body: bytes, batch: int, budget_s: float, clock: Clock) -> Point:
@@ -84,19 +88,34 @@ def body_of(model: Model) -> bytes:
     return example_body(sample(schema) if schema is not None else b"")
 
 
-def main(target: str, name: str, threads: str, budget_s: str) -> int:
+def chosen_model(target: Path, name: str, *, threads: int, engine: str) -> Model:
+    """The model of this name, or the only one, loaded; on an engine, unless that is empty."""
+    engines = {name: engine} if engine else {}
+    models = [model for model in load_models(target, threads=threads, engines=engines) if name in ("", _name(model))]
+    if len(models) != 1:
+        raise SetupError(f"choose one model with --model: {', '.join(map(_name, models)) or f'none is called {name}'}")
+    return models[0]
+
+
+def engines_of(model: Model) -> tuple[str, list[str]]:
+    """What the model's files run on, and what all of them that leave a choice could run on."""
+    free = [backend for backend in model.opened if backend.engines]
+    own = {str(backend.engine) for backend in free}
+    if len(own) != 1:
+        return "", []
+    return own.pop(), [each for each in free[0].engines if all(each in backend.engines for backend in free)]
+
+
+def main(target: str, name: str, threads: str, budget_s: str, engine: str = "") -> int:
     """Write the facts of the model, then a point for each batch size until one takes longer than the deadline."""
     clock = MonotonicClock()
     try:
-        models = [model for model in load_models(Path(target), threads=int(threads)) if name in ("", _name(model))]
-        if len(models) != 1:
-            raise SetupError(
-                f"choose one model with --model: {', '.join(map(_name, models)) or f'none is called {name}'}"
-            )
-        runner = Runner(models[0], clock)
+        model = chosen_model(Path(target), name, threads=int(threads), engine=engine)
+        runner = Runner(model, clock)
         info = warm_up(runner, clock)
-        body = body_of(models[0])
-        _say(facts_of(info, body))
+        body = body_of(model)
+        own, engines = engines_of(model)
+        _say(msgspec.structs.replace(facts_of(info, body), engine=own, engines=engines))
         for batch in sizes(info.max_batch):
             point = measure(runner, body, batch, float(budget_s), clock)
             _say(point)

@@ -1,9 +1,10 @@
 """Finds the settings with which a model answers most in time on this machine: tries them on real servers.
 
-Curves first (how long batches take, `lab/curve.py`), then a server for each sensible division of the cores into
-workers, slots and threads, in turns. Each is asked alone (latency) and offered more than it can do; what counts is the
-work it answers in time: requests/s, an ensemble's partial answers by the share of their members. Every step is saved
-when it is done, so a run that is cut short goes on where it stopped.
+Curves first (how long batches take, `lab/curve.py`), also of the engines that answer as the reference does
+(`lab/engines.py`), then a server for each sensible division of the cores into workers, slots and threads, with the
+model's own engine and with the fastest, in turns. Each is asked alone (latency) and offered more than it can do; what
+counts is the work it answers in time: requests/s, an ensemble's partial answers by the share of their members. Every
+step is saved when it is done, so a run that is cut short goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -22,9 +23,11 @@ from statistics import mean
 import msgspec
 
 from timebound.errors import SetupError
-from timebound.lab import bench
+from timebound.lab import bench, engines
+from timebound.lab.agreement import REFERENCE
 from timebound.lab.bench import Plan
 from timebound.lab.curve import Facts, Point
+from timebound.lab.engines import Judgement, Verdict
 from timebound.lab.load.client import resolve
 from timebound.lab.load.discovery import example_payload
 from timebound.lab.load.launch import Served, serving
@@ -42,27 +45,30 @@ NOISE = 0.03
 CLIENTS = 32
 # More than this of other programs, in cores, and the trials cannot be trusted.
 QUIET_CORES = 0.3
-VERSION = 1
+VERSION = 2
 
 
 class Settings(msgspec.Struct, frozen=True, order=True):
-    """A division of the cores."""
+    """A division of the cores, and what ONNX files run on (empty where there is nothing to choose)."""
 
     workers: int
     slots: int
     threads: int
+    engine: str = ""
 
     @property
     def flags(self) -> list[str]:
         """As `timebound serve` takes them."""
         values = {"--workers": self.workers, "--slots": self.slots, "--threads": self.threads}
-        return [word for flag, value in values.items() for word in (flag, str(value))]
+        words = [word for flag, value in values.items() for word in (flag, str(value))]
+        return [*words, "--engine", self.engine] if self.engine else words
 
     def __str__(self) -> str:
         def counted(count: int, noun: str) -> str:
             return f"{count} {noun}{'s' if count > 1 else ''}"
 
-        return f"{counted(self.workers, 'worker')} x {counted(self.slots, 'slot')} x {counted(self.threads, 'thread')}"
+        parts = [counted(self.workers, "worker"), counted(self.slots, "slot"), counted(self.threads, "thread")]
+        return " x ".join(parts) + (f" on {self.engine}" if self.engine else "")
 
 
 class Trial(msgspec.Struct, frozen=True):
@@ -85,6 +91,9 @@ class Record(msgspec.Struct):
     about: str
     facts: Facts | None = None
     curves: dict[str, list[Point]] = {}
+    """By `curve_name`."""
+    verdicts: list[Verdict] = []
+    """On every engine that could be chosen besides the model's own."""
     capacity_rps: float = 0.0
     trials: list[Trial] = []
 
@@ -98,6 +107,7 @@ class Target(msgspec.Struct, frozen=True):
     seconds: float = 3.0
     rounds: int = 2
     cores: int = 1
+    judgement: Judgement = Judgement()
 
 
 def candidates(cores: int, is_parallel: bool) -> list[Settings]:
@@ -111,6 +121,12 @@ def candidates(cores: int, is_parallel: bool) -> list[Settings]:
     else:
         tried = [Settings(cores // threads, 1, threads) for threads in halves]
     return list(dict.fromkeys(tried))
+
+
+def curve_name(threads: int, engine: str) -> str:
+    """As people read it."""
+    text = f"{threads} thread{'s' if threads > 1 else ''}"
+    return f"{text} on {engine}" if engine else text
 
 
 class Tuning:
@@ -138,12 +154,61 @@ class Tuning:
 
     def steps(self) -> Iterator[None]:
         """One measurement after the other; each is in the record when it is done."""
-        yield from self._curve_steps(1)
+        if self.record.facts is None:
+            self._tell("batches with 1 thread")
+            self.record.facts, points = self._curve(1, "")
+            self.record.curves[curve_name(1, self.record.facts.engine)] = points
+            yield
+        yield from self._verdict_steps()
+        own = [
+            msgspec.structs.replace(settings, engine=self.record.facts.engine)
+            for settings in candidates(self._target.cores, self.record.facts.is_parallel)
+        ]
+        rival = self.rival
+        others = [msgspec.structs.replace(settings, engine=rival) for settings in own] if rival else []
+        yield from self._trial_steps([*own, *others])
+
+    def _verdict_steps(self) -> Iterator[None]:
+        """Ask every engine that can be chosen; those that answer alike are timed too."""
+        facts, target = self.record.facts, self._target
+        assert facts is not None
+        known = {verdict.engine for verdict in self.record.verdicts}
+        for engine in facts.engines:
+            if engine != facts.engine and engine not in known:
+                self._tell(f"whether {engine} answers as {REFERENCE} does")
+                found = engines.ask(target.path, target.model, engine, target.judgement, engines.means())
+                self.record.verdicts.append(found)
+                yield
+        for verdict in self.record.verdicts:
+            if engines.agrees(verdict, target.judgement):
+                yield from self._curve_steps(1, verdict.engine)
+
+    @property
+    def costs(self) -> dict[str, float]:
+        """Seconds per item by engine, of those that may be taken and were timed; the model's own comes first."""
         facts = self.record.facts
         assert facts is not None
-        tried = candidates(self._target.cores, facts.is_parallel)
-        for threads in sorted({settings.threads for settings in tried}):
-            yield from self._curve_steps(threads)
+        names = [facts.engine, *(verdict.engine for verdict in self.record.verdicts)]
+        curves = {name: self.record.curves.get(curve_name(1, name)) for name in names}
+        deadline_s = self._target.deadline_s or facts.deadline_s
+        return {name: engines.cost_s(points, deadline_s) for name, points in curves.items() if points}
+
+    @property
+    def rival(self) -> str | None:
+        """The engine that servers are tried with besides the model's own."""
+        facts = self.record.facts
+        return engines.fastest(self.costs, facts.engine) if facts is not None and facts.engine else None
+
+    def verdicts(self) -> list[str]:
+        """What was found out about the engines, in sentences."""
+        facts = self.record.facts
+        assert facts is not None
+        judgement, costs = self._target.judgement, self.costs
+        return [engines.tell(verdict, costs, facts.engine, judgement) for verdict in self.record.verdicts]
+
+    def _trial_steps(self, tried: Sequence[Settings]) -> Iterator[None]:
+        for threads, engine in dict.fromkeys((settings.threads, settings.engine) for settings in tried):
+            yield from self._curve_steps(threads, engine)
         if not self.record.capacity_rps:
             self._tell("how much it can do with the settings it would choose itself")
             self.record.capacity_rps = self._capacity(tried[0])
@@ -156,15 +221,16 @@ class Tuning:
                     self.record.trials.append(self._try(settings))
                     yield
 
-    def _curve_steps(self, threads: int) -> Iterator[None]:
-        if str(threads) not in self.record.curves:
-            self._tell(f"batches with {threads} thread{'s' if threads > 1 else ''}")
-            self.record.facts, self.record.curves[str(threads)] = self._curve(threads)
+    def _curve_steps(self, threads: int, engine: str) -> Iterator[None]:
+        name = curve_name(threads, engine)
+        if name not in self.record.curves:
+            self._tell(f"batches with {name}")
+            _, self.record.curves[name] = self._curve(threads, engine)
             yield
 
-    def _curve(self, threads: int) -> tuple[Facts, list[Point]]:
+    def _curve(self, threads: int, engine: str) -> tuple[Facts, list[Point]]:
         target = self._target
-        arguments = [str(target.path), target.model, str(threads), str(target.seconds / 10)]
+        arguments = [str(target.path), target.model, str(threads), str(target.seconds / 10), engine]
         environment = {**os.environ, **dict.fromkeys(THREAD_VARIABLES, str(threads))}
         done = subprocess.run(
             [sys.executable, "-m", "timebound.lab.curve", *arguments],
@@ -192,7 +258,7 @@ class Tuning:
             with self._serving(settings, folder) as server:
                 foreign = ForeignLoad()
                 alone = self._load(server.url, Plan(seconds=self._target.seconds / 3))
-                rate = OVERLOAD * self.record.capacity_rps
+                rate = OVERLOAD * self.record.capacity_rps * self._speed(settings.engine)
                 figures = self._overload(server.url, rate)
                 for _ in range(MOST_RAISES):
                     if figures["goodput"] < TOO_LITTLE or self._useful(figures) < TOO_LITTLE * rate:
@@ -203,6 +269,12 @@ class Tuning:
             learned = ProfileFile(Path(folder), self._target.path.resolve()).read()
         useful = self._useful(figures)
         return Trial(settings, rate, useful, figures["goodput"], alone["p50_ms"], memory, disturbed, learned)
+
+    def _speed(self, engine: str) -> float:
+        """How many times as fast an engine is as the model's own, to begin with about the right load."""
+        costs, facts = self.costs, self.record.facts
+        assert facts is not None
+        return costs[facts.engine] / costs[engine] if engine in costs and facts.engine in costs else 1.0
 
     def _overload(self, url: str, rate: float) -> dict[str, float]:
         # The first second is for the scheduler to learn what batches cost.
@@ -218,7 +290,11 @@ class Tuning:
     def _serving(self, settings: Settings, folder: str) -> AbstractContextManager[Served]:
         deadline = self._target.deadline_s
         more = ["--deadline", str(deadline)] if deadline else []
-        return serving(self._target.path, [*settings.flags, "--profiles", folder, *more])
+        name = self._target.model
+        flags = settings.flags
+        if settings.engine and name:  # of several models only this one is to change
+            flags[-1] = f"{name}={settings.engine}"
+        return serving(self._target.path, [*flags, "--profiles", folder, *more])
 
     def _load(self, url: str, plan: Plan) -> dict[str, float]:
         facts = self.record.facts
@@ -259,7 +335,7 @@ def _about(target: Target) -> str:
         if file.is_file():
             state = file.stat()
             digest.update(f"{file} {state.st_size} {state.st_mtime_ns}\n".encode())
-    digest.update(repr((VERSION, target)).encode())
+    digest.update(repr((VERSION, target, engines.means())).encode())
     return digest.hexdigest()
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
-from timebound.lab.curve import Facts, Point
+from timebound.lab.curve import Point
 from timebound.lab.results import in_columns
 from timebound.lab.tune import NOISE, QUIET_CORES, Settings, Trial
 from timebound.scheduler.served import BATCH_SHARE
@@ -55,7 +56,7 @@ def warning(trials: Sequence[Trial]) -> str:
     return f"other programs used up to {most:.1f} cores; do not trust this, run it again with --fresh when it is quiet"
 
 
-def explain(facts: Facts, points: Sequence[Point], trials: Sequence[Trial], chosen: Trial, deadline_s: float) -> str:
+def explain(points: Sequence[Point], trials: Sequence[Trial], chosen: Trial, deadline_s: float) -> str:
     """The choice in sentences; `points` are those of the threads chosen, the first trial that of the server's own."""
     default = trials[0]
     if chosen is default:
@@ -103,10 +104,13 @@ def _about_other(trial: Trial, chosen: Trial) -> str:
     return f"{trial.settings}: {change:+.0%} answered in time, {memory:+.0%} memory."
 
 
-def settings_text(before: str, settings: Settings) -> str:
-    """A timebound.toml with these settings; whatever else it said stays."""
-    values = {name: getattr(settings, name) for name in ("workers", "slots", "threads")}
+def settings_text(before: str, settings: Settings, model: str = "") -> str:
+    """A timebound.toml with these settings; whatever else it said stays. An engine is for `model`, if that is named."""
+    values: dict[str, str] = {name: str(getattr(settings, name)) for name in ("workers", "slots", "threads")}
     text = before
+    if settings.engine:
+        values["engine"] = _engine_text(before, settings.engine, model)
+        text = _ENGINE_TABLE.sub("", text)
     for name, value in reversed(values.items()):
         line = f"{name} = {value}"
         text, count = re.subn(rf"(?m)^{name}\s*=.*$", line, text, count=1)
@@ -116,9 +120,21 @@ def settings_text(before: str, settings: Settings) -> str:
     return text
 
 
-def write_settings(file: Path, settings: Settings) -> None:
+# The heading and the lines up to the next one.
+_ENGINE_TABLE = re.compile(r"(?m)^\[engine\][^\n]*\n?(?:(?!\[).*\n?)*")
+
+
+def _engine_text(before: str, engine: str, model: str) -> str:
+    if not model:
+        return f'"{engine}"'
+    known = tomllib.loads(before).get("engine", {})
+    named = {**(known if isinstance(known, dict) else {"": known}), model: engine}
+    return "{ " + ", ".join(f'"{name}" = "{each}"' for name, each in named.items()) + " }"
+
+
+def write_settings(file: Path, settings: Settings, model: str = "") -> None:
     """Put the settings into a file, in one step."""
     before = file.read_text() if file.exists() else ""
     fresh = file.with_suffix(".new")
-    fresh.write_text(settings_text(before, settings))
+    fresh.write_text(settings_text(before, settings, model))
     fresh.replace(file)

@@ -1,0 +1,110 @@
+"""Which engines are worth trying on real servers: those that run here, answer as the reference does and are faster."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+import msgspec
+
+from timebound.backends.processor import has_bf16
+from timebound.lab.agreement import REFERENCE, Agreement
+from timebound.lab.curve import Point
+from timebound.scheduler.served import BATCH_SHARE
+from timebound.types import Engine
+
+# An engine must be faster than the model's own by this share to be tried on servers.
+WORTH_TRYING = 0.03
+
+
+class Means(msgspec.Struct, frozen=True):
+    """What there is on this machine for engines to run on."""
+
+    has_openvino: bool
+    has_bf16: bool
+
+
+class Judgement(msgspec.Struct, frozen=True):
+    """What an engine's answers must be like: so large a share as the reference's, fractions within a tolerance."""
+
+    share: float = 0.99
+    tolerance: float = 0.05
+    samples: str = ""
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """How an engine did beside the reference, or why it could not be asked."""
+
+    engine: str
+    agreement: Agreement | None = None
+    why_not: str = ""
+
+
+def means() -> Means:
+    """Those of this machine."""
+    return Means(find_spec("openvino") is not None, has_bf16())
+
+
+def why_not(engine: str, here: Means) -> str:
+    """What keeps an engine from running here; empty if nothing does."""
+    if engine.startswith("openvino") and not here.has_openvino:
+        return "OpenVINO is not installed (pip install 'timebound[openvino]')"
+    if engine == Engine.OPENVINO_BF16 and not here.has_bf16:
+        return "this processor has no instructions for bf16 (avx512_bf16, amx_bf16)"
+    return ""
+
+
+def ask(path: Path, model: str, engine: str, judgement: Judgement, here: Means) -> Verdict:
+    """Compare an engine with the reference, in a process of its own: one that breaks down is only not taken."""
+    if why := why_not(engine, here):
+        return Verdict(engine, why_not=why)
+    arguments = [str(path), model, engine, str(judgement.tolerance), judgement.samples]
+    done = subprocess.run(
+        [sys.executable, "-m", "timebound.lab.agreement", *arguments], capture_output=True, text=True, check=False
+    )
+    if done.returncode == -2:
+        raise KeyboardInterrupt
+    if done.returncode:
+        words = done.stderr.strip().splitlines()
+        return Verdict(engine, why_not=words[-1] if words else f"its process ended with code {done.returncode}")
+    return Verdict(engine, msgspec.json.decode(done.stdout.splitlines()[-1], type=Agreement))
+
+
+def agrees(verdict: Verdict, judgement: Judgement) -> bool:
+    """Whether an engine may be taken, if it is faster."""
+    return verdict.agreement is not None and verdict.agreement.share >= judgement.share
+
+
+def cost_s(points: Sequence[Point], deadline_s: float) -> float:
+    """Seconds of an item in the batch that is best among those the server would run."""
+    fitting = [point for point in points if point.seconds <= BATCH_SHARE * deadline_s] or points[:1]
+    return min(point.per_item_s for point in fitting)
+
+
+def fastest(costs: Mapping[str, float], own: str) -> str | None:
+    """The engine to try beside the model's own; None if none is faster."""
+    best = min(costs, key=lambda engine: costs[engine])
+    return best if best != own and costs[best] < costs[own] * (1 - WORTH_TRYING) else None
+
+
+def tell(verdict: Verdict, costs: Mapping[str, float], own: str, judgement: Judgement) -> str:
+    """A verdict as a sentence."""
+    found = verdict.agreement
+    if found is None:
+        return f"{verdict.engine} was not tried: {verdict.why_not}."
+    copies = f", {found.copies} of them noisy copies" if found.copies else ""
+    text = (
+        f"{verdict.engine} answers {found.same} of {found.inputs} inputs ({found.share:.1%}{copies}) as {REFERENCE} "
+        f"does; largest difference {found.difference:.2g} in outputs up to {found.scale:.2g}"
+    )
+    if not agrees(verdict, judgement):
+        return f"{text}: not taken, whatever its speed, for {judgement.share:.0%} must be the same."
+    if verdict.engine not in costs:
+        return f"{text}."
+    speed = f"{costs[verdict.engine] * 1000:.2f} ms per item, {own} {costs[own] * 1000:.2f}"
+    if verdict.engine == fastest(costs, own):
+        return f"{text}: it may be taken and is the fastest ({speed}), so servers were tried with it."
+    return f"{text}: it may be taken, but others are as fast ({speed})."
