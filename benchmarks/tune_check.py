@@ -3,8 +3,8 @@
 Tuned are the demo's three trained networks as float32 files (`floats.py`), with 250 ms. Then twelve settings written
 by hand, and those that were found, are offered the same overload in turns; `goodput` is the share of it that was
 answered in time, partial answers by the share of their members. `engine_speedup` is what a closed loop is served per
-second on the engine that was chosen, over the best of the settings with onnxruntime, in turns. Last, bf16 is asked about
-the random networks of the other benchmarks, whose answers hang on the last digits.
+second on the engine that was chosen, over the best of the settings with onnxruntime, in turns. Last, bf16 is asked
+about the random networks of the other benchmarks, whose answers hang on the last digits.
 """
 
 import argparse
@@ -22,6 +22,8 @@ from itertools import product
 from pathlib import Path
 from statistics import mean
 
+import msgspec
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks import floats
 from benchmarks.commandline import Failed, finish, options_parser, say
@@ -31,10 +33,10 @@ from benchmarks.plan_check import figures_of
 from benchmarks.workload import MODELS_ENV
 from timebound.lab import engines
 from timebound.lab.agreement import REFERENCE
-from timebound.lab.engines import Judgement
+from timebound.lab.engines import Judgement, Verdict
 from timebound.lab.load.launch import Served, serving
 from timebound.lab.load.processes import ForeignLoad
-from timebound.lab.tune import NOISE, Settings
+from timebound.lab.tune import NOISE, Record, Settings
 from timebound.types import Engine
 
 TUNED = ROOT / "benchmarks/apps/handwriting_app.py"
@@ -68,7 +70,7 @@ class Plan:
 
 
 FULL = Plan(tune=(), seconds=3.0, rounds=2, grid=12)
-QUICK = Plan(tune=("--seconds", "400ms", "--rounds", "1"), seconds=0.8, rounds=1, grid=3)
+QUICK = Plan(tune=("--seconds", "300ms", "--rounds", "1"), seconds=0.6, rounds=1, grid=3)
 
 
 def grid(has_rival: bool) -> list[Settings]:
@@ -135,20 +137,28 @@ class Check:
         turns = [(self.served_rps(tuned), self.served_rps(best)) for _ in range(self._plan.rounds)]
         return mean(turn[0] for turn in turns), mean(turn[1] for turn in turns)
 
-    def verdict(self, app: Path, engine: str) -> tuple[Figures, str]:
-        """How an engine answers for an app, as figures and as a sentence."""
-        found = engines.ask(app, "", engine, Judgement(), self._means)
-        text = engines.tell(found, {}, REFERENCE, Judgement())
-        if found.agreement is None:
-            return {}, text
-        alike = found.agreement
-        figures: Figures = {
-            "agreement": alike.share,
-            "agreement_inputs": alike.inputs,
-            "agreement_difference": alike.difference,
-            "is_taken": float(engines.agrees(found, Judgement())),
-        }
-        return figures, text
+    def verdict_of_tune(self) -> Verdict:
+        """What the command found out about bf16, from the record that it keeps."""
+        (state,) = (self._folder / "profiles").glob("tune-*.json")
+        verdicts = msgspec.json.decode(state.read_bytes(), type=Record).verdicts
+        return next(verdict for verdict in verdicts if verdict.engine == BF16)
+
+    def verdict_on_random(self) -> Verdict:
+        """What it would find out with the other benchmarks' networks."""
+        return engines.ask(RANDOM, "", BF16, Judgement(), self._means)
+
+
+def agreement_of(verdict: Verdict) -> Figures:
+    """A verdict as figures; empty if the engine could not be asked."""
+    alike = verdict.agreement
+    if alike is None:
+        return {}
+    return {
+        "agreement": alike.share,
+        "agreement_inputs": alike.inputs,
+        "agreement_difference": alike.difference,
+        "is_allowed": float(engines.agrees(verdict, Judgement())),
+    }
 
 
 def run(options: argparse.Namespace) -> Figures:
@@ -184,10 +194,9 @@ def run(options: argparse.Namespace) -> Figures:
             say(f"served per second: {tuned.engine} and {REFERENCE} in turns")
             ours, theirs = check.speedup(tuned, max(plain, key=lambda settings: goodput[settings]))
             figures |= {"engine_rps": ours, "onnxruntime_rps": theirs, "engine_speedup": ours / theirs}
-        for name, app in (("", TUNED), ("random_", RANDOM)):
-            found, text = check.verdict(app, BF16)
-            say(f"{app.stem}: {text}")
-            figures |= {f"{name}{key}": value for key, value in found.items()}
+        for name, verdict in (("", check.verdict_of_tune()), ("random_", check.verdict_on_random())):
+            say(f"{name or 'trained_'}networks: {engines.tell(verdict, {}, REFERENCE, Judgement())}")
+            figures |= {f"{name}{key}": value for key, value in agreement_of(verdict).items()}
     return {**figures, "foreign_cpu": foreign.cores()}
 
 

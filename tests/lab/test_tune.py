@@ -6,6 +6,7 @@ import pytest
 
 import timebound as tb
 from timebound.clock import ManualClock
+from timebound.config import resolve
 from timebound.errors import SetupError
 from timebound.lab.curve import MOST_RUNS, Facts, Point, body_of, measure, sizes
 from timebound.lab.tune import Settings, Target, Trial, Tuning, average, candidates, choose
@@ -157,3 +158,26 @@ def test_a_record_is_taken_up_for_the_same_target_only(tmp_path: Path) -> None:
     assert not Tuning(Target(app, cores=4), state, lambda text: None).resume()
     app.write_text("# another one")
     assert not Tuning(Target(app, cores=2), state, lambda text: None).resume()
+
+
+def test_an_engine_is_a_flag_a_word_and_a_line(tmp_path: Path) -> None:
+    settings = Settings(1, 2, 1, "openvino-bf16")
+    assert settings.flags[-2:] == ["--engine", "openvino-bf16"]
+    assert str(settings) == "1 worker x 2 slots x 1 thread on openvino-bf16"
+    assert 'engine = "openvino-bf16"\n' in settings_text("", settings)
+
+
+@pytest.mark.parametrize(
+    "before",
+    ['engine = "onnxruntime"\n', '[engine]\nother = "openvino-f32"\n', 'engine = { other = "openvino-f32" }\n', ""],
+)
+def test_the_engine_of_one_model_leaves_the_others_theirs(tmp_path: Path, before: str) -> None:
+    file = tmp_path / "timebound.toml"
+    file.write_text(f"port = 9000\n{before}")
+    was = resolve({}, {}, tmp_path).engines
+    write_settings(file, Settings(1, 2, 1, "openvino-bf16"), "digits")
+    config = resolve({}, {}, tmp_path)
+    assert config.engines == {**was, "digits": "openvino-bf16"}
+    assert (config.port, config.slots) == (9000, 2)
+    write_settings(file, Settings(1, 2, 1, "onnxruntime"))
+    assert resolve({}, {}, tmp_path).engines == {"": "onnxruntime"}

@@ -107,4 +107,4 @@ def tell(verdict: Verdict, costs: Mapping[str, float], own: str, judgement: Judg
     speed = f"{costs[verdict.engine] * 1000:.2f} ms per item, {own} {costs[own] * 1000:.2f}"
     if verdict.engine == fastest(costs, own):
         return f"{text}: it may be taken and is the fastest ({speed}), so servers were tried with it."
-    return f"{text}: it may be taken, but others are as fast ({speed})."
+    return f"{text}: it may be taken, but is not faster than the rest ({speed})."
