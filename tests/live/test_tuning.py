@@ -6,10 +6,15 @@ import signal
 import subprocess
 import sys
 import tomllib
+from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from tests.live.serving import PATIENCE_S, clean_environment
+from tests.live.serving import PATIENCE_S, Serving, clean_environment
+from tests.models.onnx_files import save_doubler
+
+from timebound.backends.processor import has_bf16
 
 pytestmark = pytest.mark.live
 
@@ -74,3 +79,55 @@ def test_a_model_that_cannot_be_tuned_is_told_in_a_sentence(tmp_path: Path) -> N
     _, err = broken.communicate(timeout=PATIENCE_S)
     assert broken.returncode == 2
     assert "ZeroDivisionError" in err
+
+
+ONNX_APP = """
+import numpy as np
+import timebound as tb
+
+class Twice(tb.Model):
+    deadline = 0.5
+    example = {"x": [1.0, 2.0, 3.0]}
+    max_batch = 2
+
+    class Request(tb.Struct):
+        x: list[float]
+
+    def load(self):
+        self.net = tb.onnx("twice.onnx")
+
+    def prepare(self, request):
+        return np.array(request.x, np.float32)
+
+    def finish(self, output, request):
+        return {"y": output}
+"""
+
+
+def test_engines_are_compared_and_the_one_that_serves_is_written(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(ONNX_APP)
+    save_doubler(tmp_path / "twice.onnx")
+    out, err = start(tmp_path).communicate(timeout=PATIENCE_S * 6)
+    if find_spec("openvino") is None:
+        assert "openvino-f32 was not tried: OpenVINO is not installed (pip install 'timebound[openvino]')" in out, err
+    else:
+        assert "openvino-f32 answers 64 of 64 inputs (100.0%" in out, err
+    if not has_bf16():
+        assert "openvino-bf16 was not tried: " in out
+    engine = tomllib.loads((tmp_path / "timebound.toml").read_text())["engine"]
+    with Serving(tmp_path / "app.py", "--engine", engine) as server:
+        assert server.http.get("/v1/models").json()["models"][0]["engine"] == engine
+        answer = server.http.post("/predictions/twice", json={"x": [1.0, 2.0, 3.0]})
+        assert answer.json() == {"y": [2.0, 4.0, 6.0]}
+
+
+@pytest.mark.skipif(find_spec("openvino") is None, reason="the extra openvino is not installed")
+def test_a_server_on_openvino_answers_from_all_slots(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(ONNX_APP)
+    save_doubler(tmp_path / "twice.onnx")
+    with Serving(tmp_path / "app.py", "--engine", "twice=openvino-f32", "--slots", "2", "--threads", "1") as server:
+        with ThreadPoolExecutor(8) as pool:
+            bodies = [{"x": [float(n), 0.5, 1.0]} for n in range(40)]
+            answers = list(pool.map(lambda body: server.http.post("/predictions/twice", json=body).json(), bodies))
+        assert answers == [{"y": [2.0 * n, 1.0, 2.0]} for n in range(40)]
+        assert [worker["slots"] for worker in server.workers()] == [2]
