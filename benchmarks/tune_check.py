@@ -127,7 +127,7 @@ class Check:
         written = grid(self._means.has_openvino and self._means.has_bf16)
         # A short run has to do with a few of them, spread over the list.
         written = written[:: len(written) // self._plan.grid]
-        rate = OVERLOAD * self.served_rps(tuned)
+        rate = max(1.0, OVERLOAD * self.served_rps(tuned))
         tried = list(dict.fromkeys([*written, tuned]))
         turns = [{settings: self.goodput(settings, rate) for settings in tried} for _ in range(self._plan.rounds)]
         return rate, len(written), {settings: mean(turn[settings] for turn in turns) for settings in tried}
