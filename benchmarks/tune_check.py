@@ -70,7 +70,7 @@ class Plan:
 
 
 FULL = Plan(tune=(), seconds=3.0, rounds=2, grid=12)
-QUICK = Plan(tune=("--seconds", "300ms", "--rounds", "1"), seconds=0.6, rounds=1, grid=3)
+QUICK = Plan(tune=("--seconds", "300ms", "--rounds", "1"), seconds=0.6, rounds=1, grid=2)
 
 
 def grid(has_rival: bool) -> list[Settings]:
