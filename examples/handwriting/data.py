@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from examples.handwriting.nets import CLASSES
 from examples.handwriting.paper import centred, to_ink
-from examples.handwriting.strokes import SIDE, draw, read_strokes, scribble
+from examples.handwriting.strokes import HAND, SIDE, Hand, draw, read_strokes, scribble
 from torch import Tensor
 from torch.nn import functional
 
@@ -37,10 +37,16 @@ class Pile:
 class Data:
     """Everything training draws from, on one device."""
 
-    def __init__(self, folder: Path, device: Any, renders: int, most: int | None = None) -> None:
-        """`renders`: how often each of the 800 is drawn from its strokes, others less often; `most`: only so many."""
+    def __init__(
+        self, folder: Path, device: Any, renders: int, *, most: int | None = None, hand: Hand = HAND, rare: float = 1.0
+    ) -> None:
+        """`renders`: how often each of the 800 is drawn from its strokes, others less often; `most`: only so many.
+
+        `rare` is the share of characters that are drawn of those the fonts' list of frequent ones leaves out.
+        """
         began = time.monotonic()
-        self.device = device
+        self.device, self.hand, self.rare = device, hand, rare
+        self.frequent = set(np.load(folder / "glyphs48.npz")["chars"])
         self.known = (folder / "labels_800.txt").read_text().split()
         self.glyphs, self.held_out = read_glyphs(folder / "glyphs48.npz", device)
         self.drawn = Pile(*self._drawn(folder / "strokes_hanzi_writer.npz", renders, most))
@@ -65,14 +71,17 @@ class Data:
         classes = {char: place for place, char in enumerate(self.known)}
         labels = torch.tensor([classes.get(char, ISNULL) for char in strokes.chars], device=self.device)
         times = torch.where(labels < ISNULL, renders, max(1, renders // 20))
+        if self.rare < 1:
+            common = torch.tensor([char in self.frequent for char in strokes.chars], device=self.device)
+            times *= common | (torch.rand(len(labels), device=self.device) < self.rare)
         which = torch.arange(len(labels), device=self.device).repeat_interleave(times)
         # What is no character: half of a character's strokes, scribbles, nothing at all.
         rich = torch.nonzero(strokes.counts >= 10)[:, 0]
         some = rich[torch.randint(0, len(rich), (renders * 50,), device=self.device)]
-        parts, scribbles = draw(strokes, some, keep=0.4), scribble(renders * 40, self.device)
+        parts, scribbles = draw(strokes, some, HAND._replace(keep=0.4)), scribble(renders * 40, self.device)
         blank = torch.zeros(renders * 10, SIDE, SIDE, dtype=torch.uint8, device=self.device)
         self._junk = torch.cat([_tidy(to_ink(torch.cat([parts, scribbles]))), blank])
-        return _tidy(to_ink(draw(strokes, which))), labels[which]
+        return _tidy(to_ink(draw(strokes, which, self.hand))), labels[which]
 
 
 def read_glyphs(path: Path, device: Any) -> tuple[Pile, tuple[Tensor, Tensor]]:

@@ -48,9 +48,7 @@ def tests(data: Path, *, untidy: bool, writers: bool) -> Iterator[Test]:
     which = known + others
     yield _test("pen tomoe", [_drawn(strokes, place) for place in which], strokes["chars"][which])
     if untidy:
-        frequent = set(file["chars"])
-        places = [place for place, char in enumerate(strokes["chars"]) if char in frequent]
-        yield _test("pen tomoe, untidy", _untidy(data, places), strokes["chars"][places])
+        yield _untidy(data, 11)
     if writers:
         real = np.load(data / "real_two_writers.npz")
         for writer in (0, 1):
@@ -76,15 +74,30 @@ def _drawn(strokes: Any, place: int) -> Any:
     return np.asarray(sheet)
 
 
-def _untidy(data: Path, places: list[int]) -> Any:
-    """The same characters in a shaky, hurried hand, as training shakes other strokes."""
+def _untidy(data: Path, seed: int) -> Test:
+    """The frequent ones of the same characters in a shaky, hurried hand, as training shakes other strokes."""
     # Imported here: nothing else in this file needs torch.
     import torch
     from examples.handwriting.strokes import draw, read_strokes
 
-    torch.manual_seed(11)
+    torch.manual_seed(seed)
     strokes = read_strokes(str(data / "strokes_pen_tomoe.npz"), "cpu")
-    return draw(strokes, torch.tensor(places), chunk=16).numpy()
+    frequent = set(np.load(data / "glyphs48.npz")["chars"])
+    places = [place for place, char in enumerate(strokes.chars) if char in frequent]
+    pictures = draw(strokes, torch.tensor(places), chunk=16).numpy()
+    return _test(f"pen tomoe, untidy ({seed})", pictures, [strokes.chars[place] for place in places])
+
+
+def tests_to_choose_by(data: Path) -> Iterator[Test]:
+    """Other drawings of the shaky hand, as they are and spoilt as in training: what weights are chosen by."""
+    import torch
+    from examples.handwriting.paper import spoil
+
+    for seed in (21, 22):
+        test = _untidy(data, seed)
+        yield test
+        torch.manual_seed(seed)
+        yield test._replace(name=test.name + " and spoilt", ink=spoil(torch.tensor(test.ink)).numpy())
 
 
 class Member:
@@ -130,9 +143,11 @@ def main() -> None:
     parser.add_argument("--models", type=Path, default=MODELS, help="folder with models/")
     parser.add_argument("--untidy", action="store_true", help="one more test, in a shaky hand; needs torch, a minute")
     parser.add_argument("--no-writers", action="store_true", help="leave the two people's pictures alone")
+    parser.add_argument("--choose", action="store_true", help="only the tests that weights are chosen by; needs torch")
     chosen = parser.parse_args()
     members = [Member(chosen.models / file) for file in FILES]
-    for test in tests(chosen.data, untidy=chosen.untidy, writers=not chosen.no_writers):
+    wanted = tests(chosen.data, untidy=chosen.untidy, writers=not chosen.no_writers)
+    for test in tests_to_choose_by(chosen.data) if chosen.choose else wanted:
         outputs = {member.name: member(test.ink) for member in members}
         first, second, third = outputs.values()
         outputs["two of three"] = (first + second) / 2

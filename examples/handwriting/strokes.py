@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -13,6 +13,22 @@ POINTS = 9
 """Every stroke is a line through so many points."""
 MOST = 30
 """Characters with more strokes than this are left out: few, and none of the 800."""
+
+
+class Hand(NamedTuple):
+    """How untidily somebody writes: ranges that each drawing takes its own value from."""
+
+    sloppy: tuple[float, float] = (0.2, 1.8)
+    """How far strokes stray."""
+    hurry: tuple[float, float] = (-1.0, 0.8)
+    """The share of strokes that run into the next one; none below 0."""
+    pen: tuple[float, float] = (0.5, 2.1)
+    """Half the width of the pen, in pixels."""
+    keep: float = 1.0
+    """The share of strokes that are written at all."""
+
+
+HAND = Hand()
 
 
 class Strokes:
@@ -47,8 +63,9 @@ def _evenly(line: Any) -> Any:
     return np.stack([np.interp(wanted, along, line[:, axis]) for axis in (0, 1)], 1)
 
 
-def draw(strokes: Strokes, which: Tensor, keep: float = 1.0, chunk: int = 128) -> Tensor:
-    """One drawing [64, 64] uint8 per index in `which`, ink bright; `keep` below 1 leaves strokes out at random."""
+def draw(strokes: Strokes, which: Tensor, hand: Hand = HAND, chunk: int | None = None) -> Tensor:
+    """One drawing [64, 64] uint8 per index in `which`, ink bright; few at a time on a CPU, for its cache."""
+    chunk = chunk or (128 if which.is_cuda else 1)
     out = torch.empty(len(which), SIDE, SIDE, dtype=torch.uint8, device=which.device)
     order = strokes.counts[which].argsort()  # like with like: the longest of a chunk sets its cost
     for part in order.split(chunk):
@@ -56,9 +73,9 @@ def draw(strokes: Strokes, which: Tensor, keep: float = 1.0, chunk: int = 128) -
         counts = strokes.counts[rows]
         lines = strokes.lines[rows, : int(counts.max())]
         there = torch.arange(lines.shape[1], device=rows.device) < counts[:, None]
-        if keep < 1:
-            there &= torch.rand(there.shape, device=rows.device) < keep
-        out[part] = _ink(_unsteady(lines, there), there)
+        if hand.keep < 1:
+            there &= torch.rand(there.shape, device=rows.device) < hand.keep
+        out[part] = _ink(_unsteady(lines, there, hand), there, hand)
     return out
 
 
@@ -72,18 +89,18 @@ def scribble(count: int, device: Any) -> Tensor:
     low, high = lines.amin((1, 2), keepdim=True), lines.amax((1, 2), keepdim=True)
     lines = (lines - low) / (high - low).amax(-1, keepdim=True)
     there = torch.arange(most, device=device) < torch.randint(1, most + 1, (count, 1), device=device)
-    parts = [_ink(a, b) for a, b in zip(lines.split(128), there.split(128), strict=True)]
+    parts = [_ink(a, b, HAND) for a, b in zip(lines.split(128), there.split(128), strict=True)]
     return torch.cat(parts)
 
 
-def _unsteady(lines: Tensor, there: Tensor) -> Tensor:
+def _unsteady(lines: Tensor, there: Tensor, hand: Hand) -> Tensor:
     """Every stroke moved, turned, stretched, bent and cut a little; every other hand is neater than the next."""
     rows, strokes = lines.shape[:2]
 
     def noise(*shape: int) -> Tensor:
         return torch.randn(*shape, device=lines.device)
 
-    sloppy = torch.rand(rows, 1, 1, 1, device=lines.device) * 1.6 + 0.2
+    sloppy = _between(hand.sloppy, rows, 1, 1, 1, device=lines.device)
     lines = _trim(lines)
     # Corners rounded: each point goes some way to the middle of its neighbours.
     soft = torch.rand(rows, 1, 1, 1, device=lines.device) * 0.9
@@ -122,19 +139,19 @@ def _trim(lines: Tensor) -> Tensor:
     return torch.lerp(here, there, (place - low)[..., None])
 
 
-def _ink(lines: Tensor, there: Tensor) -> Tensor:
+def _ink(lines: Tensor, there: Tensor, hand: Hand) -> Tensor:
     """Lines to pictures: bright where a pixel is nearer to a line than half the pen's width."""
     rows, strokes = lines.shape[:2]
     device = lines.device
     lines = lines * (SIDE * 0.84) + SIDE * 0.08
-    pen = torch.rand(rows, 1, 1, device=device) * 1.6 + 0.5
+    pen = _between(hand.pen, rows, 1, 1, device=device)
     slope = torch.randn(rows, strokes, 1, device=device) * 0.25 * torch.linspace(-1, 1, POINTS - 1, device=device)
     width = pen * (1 + torch.randn(rows, strokes, 1, device=device) * 0.12 + slope).clamp(0.5, 1.6)
     width = torch.where(there[..., None], width, -99.0)
     start, end = [lines[:, :, :-1].flatten(1, 2)], [lines[:, :, 1:].flatten(1, 2)]
     widths = [width.flatten(1)]
     if strokes > 1:  # a hurried pen does not leave the paper between strokes
-        hurry = (torch.rand(rows, 1, device=device) * 1.8 - 1).clamp(min=0)
+        hurry = _between(hand.hurry, rows, 1, device=device)
         linked = there[:, 1:] & there[:, :-1] & (torch.rand(rows, strokes - 1, device=device) < hurry)
         start.append(lines[:, :-1, -1])
         end.append(lines[:, 1:, 0])
@@ -146,11 +163,16 @@ def _ink(lines: Tensor, there: Tensor) -> Tensor:
 def _reach(start: Tensor, end: Tensor, width: Tensor) -> Tensor:
     """For each pixel how far inside the ink it is, in pixels (below zero: outside)."""
     axis = torch.arange(SIDE, device=start.device) + 0.5
-    x = axis.repeat(SIDE)[None, None]
-    y = axis.repeat_interleave(SIDE)[None, None]
     along = end - start
-    square = along.square().sum(-1, keepdim=True).clamp(min=1e-6)
-    dx, dy = x - start[..., :1], y - start[..., 1:]
-    share = ((dx * along[..., :1] + dy * along[..., 1:]) / square).clamp(0, 1)
-    distance = torch.hypot(dx - share * along[..., :1], dy - share * along[..., 1:])
-    return (width[..., None] - distance).amax(1)
+    square = along.square().sum(-1).clamp(min=1e-6)[..., None, None]
+    dx, dy = axis - start[..., :1], axis - start[..., 1:]
+    dot = (dx * along[..., :1])[..., None, :] + (dy * along[..., 1:])[..., None]
+    share = (dot / square).clamp_(0, 1)
+    # The square of the distance, multiplied out: rows and columns are then worked on singly, which is quicker.
+    far = dx.square()[..., None, :] + dy.square()[..., None] + (share * square - 2 * dot) * share
+    return (width[..., None, None] - far.clamp_(min=0).sqrt_()).amax(1)
+
+
+def _between(ends: tuple[float, float], *shape: int, device: Any) -> Tensor:
+    """Numbers evenly between two ends."""
+    return torch.rand(*shape, device=device) * (ends[1] - ends[0]) + ends[0]

@@ -25,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from examples.handwriting.data import Data
 from examples.handwriting.nets import MEMBERS, Teacher, parameters_of, ranges_of, switch_rounding
 from examples.handwriting.paper import spoil, to_ink
+from examples.handwriting.refine import refine_all
 
 TEMPERATURE = 2.0
 
@@ -185,6 +186,10 @@ def save(learners: dict[str, Learner], folder: Path, kind: str) -> None:
 def main() -> None:
     """Teacher, members, int8."""
     chosen = _arguments()
+    if chosen.refine:
+        how = {"seed": chosen.seed, "steps": chosen.steps, "size": chosen.batch, "renders": chosen.renders}
+        refine_all(chosen.refine, chosen.data, chosen.out, chosen.only, **how)
+        return
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     torch.manual_seed(chosen.seed)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
@@ -222,15 +227,20 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--teacher-s", type=float, default=105)
     parser.add_argument("--members-s", type=float, default=270)
     parser.add_argument("--int8-s", type=float, default=28)
-    parser.add_argument("--batch", type=int, default=512)
-    parser.add_argument("--renders", type=int, default=160, help="drawings of each of the 800 from its strokes")
+    parser.add_argument("--batch", type=int, help="512, or 128 to refine")
+    parser.add_argument("--renders", type=int, help="drawings of each of the 800 from its strokes: 160, or 8 to refine")
+    parser.add_argument("--refine", type=Path, metavar="OUT", help="teach the members found there a little more")
+    parser.add_argument("--only", choices=sorted(MEMBERS), help="refine this member alone")
+    parser.add_argument("--steps", type=int, default=400, help="steps to refine")
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--eager", action="store_true", help="no CUDA graphs")
     parser.add_argument("--tiny", action="store_true", help="a walk-through on a CPU")
     chosen = parser.parse_args()
     if chosen.tiny:
         chosen.teacher_s = chosen.members_s = chosen.int8_s = 6
-        chosen.batch, chosen.renders = 64, 2
+        chosen.batch, chosen.renders, chosen.steps = 64, 2, 4
+    chosen.batch = chosen.batch or (128 if chosen.refine else 512)
+    chosen.renders = chosen.renders or (8 if chosen.refine else 160)
     return chosen
 
 
