@@ -24,22 +24,23 @@ EARLY = 9
 
 
 class Course(NamedTuple):
-    """What one member learns from: its own hand, and its own chance."""
+    """What one member learns from: its own hand, its own chance, and for how long."""
 
     hand: Hand
     seed: int
+    steps: int
 
 
 COURSES = {
-    "lite": Course(HAND._replace(sloppy=(0.6, 2.2)), 94),
-    "mobile_wide": Course(HAND._replace(sloppy=(0.5, 1.9), hurry=(-0.4, 1.0)), 95),
-    "mobile_slim": Course(HAND._replace(sloppy=(0.5, 1.9), pen=(0.4, 2.6), keep=0.985), 96),
+    "lite": Course(HAND._replace(sloppy=(0.6, 2.2)), 94, 300),
+    "mobile_wide": Course(HAND._replace(sloppy=(0.5, 1.9), hurry=(-0.4, 1.0)), 95, 300),
+    "mobile_slim": Course(HAND._replace(sloppy=(0.5, 1.9), pen=(0.4, 2.6), keep=0.985), 96, 400),
 }
 """Their errors should differ: one reads strokes that stray far, one strokes that run together, one poor pens."""
 
 
 class Late(nn.Module):
-    """A member whose first layers only pass pictures on; their batch norms, and all others, stay as they are."""
+    """A member whose first layers stay as they are; no batch norm gathers new statistics."""
 
     def __init__(self, net: nn.Module) -> None:
         super().__init__()
@@ -65,9 +66,12 @@ class Late(nn.Module):
         return scores
 
 
-def refine(name: str, weights: Path, data: Path, out: Path, *, seed: int, steps: int, size: int, renders: int) -> None:
+def refine(
+    name: str, weights: Path, data: Path, out: Path, *, length: float, seed: int, size: int, renders: int
+) -> None:
     """One member: from its int8-ready weights to better ones, after the same number of steps on any machine."""
     course = COURSES[name]
+    steps = max(1, round(course.steps * length))
     torch.manual_seed(course.seed + seed)
     pictures = Data(data, torch.device("cpu"), renders, hand=course.hand, rare=0.15)
     member = load_member(name, torch.load(weights / f"{name}.rounded.pt", map_location="cpu"))
@@ -87,9 +91,10 @@ def refine(name: str, weights: Path, data: Path, out: Path, *, seed: int, steps:
             print(f"  {name} {time.monotonic() - began:5.0f} s, {step} steps of {size}, loss {recent:.3f}", flush=True)
     with torch.no_grad():
         torch._foreach_copy_(learned, slow)
-    path = out / f"{name}.rounded.pt"
-    torch.save(member.state_dict(), path)
-    print(f"wrote {path} ({path.stat().st_size / 1e6:.1f} MB)", flush=True)
+    for kind in ("float", "rounded"):  # the same weights: what rounding taught them, they keep
+        path = out / f"{name}.{kind}.pt"
+        torch.save(member.state_dict(), path)
+        print(f"wrote {path} ({path.stat().st_size / 1e6:.1f} MB)", flush=True)
 
 
 def _step(net: Late, optimizer: torch.optim.Optimizer, clean: Tensor, labels: Tensor) -> float:
@@ -102,8 +107,8 @@ def _step(net: Late, optimizer: torch.optim.Optimizer, clean: Tensor, labels: Te
     return float(loss.detach())
 
 
-def refine_all(weights: Path, data: Path, out: Path, only: str | None, **how: int) -> None:
+def refine_all(weights: Path, data: Path, out: Path, only: str | None, *, length: float, **how: int) -> None:
     """Every member, or one: they know nothing of each other, so they can run side by side."""
     out.mkdir(parents=True, exist_ok=True)
     for name in [only] if only else MEMBERS:
-        refine(name, weights, data, out, **how)
+        refine(name, weights, data, out, length=length, **how)

@@ -3,7 +3,8 @@
     python examples/handwriting/train.py --data DATA --out OUT
 
 The seconds given to each phase set the learning rate's course, so the same command fits any GPU. On one H200 the
-defaults take eight minutes. `--tiny` walks through everything on a CPU and learns nothing.
+defaults take eight minutes. `--tiny` walks through everything on a CPU and learns nothing. `--refine OUT` goes on from
+there, one member at a time, on a CPU: see refine.py.
 """
 
 from __future__ import annotations
@@ -187,8 +188,8 @@ def main() -> None:
     """Teacher, members, int8."""
     chosen = _arguments()
     if chosen.refine:
-        how = {"seed": chosen.seed, "steps": chosen.steps, "size": chosen.batch, "renders": chosen.renders}
-        refine_all(chosen.refine, chosen.data, chosen.out, chosen.only, **how)
+        how = {"seed": chosen.seed, "size": chosen.batch, "renders": chosen.renders}
+        refine_all(chosen.refine, chosen.data, chosen.out, chosen.only, length=chosen.length, **how)
         return
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     torch.manual_seed(chosen.seed)
@@ -231,14 +232,14 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--renders", type=int, help="drawings of each of the 800 from its strokes: 160, or 8 to refine")
     parser.add_argument("--refine", type=Path, metavar="OUT", help="teach the members found there a little more")
     parser.add_argument("--only", choices=sorted(MEMBERS), help="refine this member alone")
-    parser.add_argument("--steps", type=int, default=400, help="steps to refine")
+    parser.add_argument("--length", type=float, default=1.0, help="refine for this share of the usual steps")
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--eager", action="store_true", help="no CUDA graphs")
     parser.add_argument("--tiny", action="store_true", help="a walk-through on a CPU")
     chosen = parser.parse_args()
     if chosen.tiny:
         chosen.teacher_s = chosen.members_s = chosen.int8_s = 6
-        chosen.batch, chosen.renders, chosen.steps = 64, 2, 4
+        chosen.batch, chosen.renders, chosen.length = 64, 2, 0.01
     chosen.batch = chosen.batch or (128 if chosen.refine else 512)
     chosen.renders = chosen.renders or (8 if chosen.refine else 160)
     return chosen
