@@ -1,0 +1,1 @@
+"""What each peer serves: the image ensemble, written as its documentation says."""
