@@ -8,7 +8,7 @@ that the model answered right within 250 ms of one of the three attempts; a fall
 many pictures the networks worked on per such answer, at the worst level; `kill` is the goodput and `failed` the number
 of failed attempts after the kill.
 
---quick takes timebound, fastapi and mosec, at 1.0x and 1.5x for 3 s, without the kill.
+--quick takes timebound and mosec, at 1.0x and 1.5x for 3 s, without the kill.
 """
 
 import argparse
