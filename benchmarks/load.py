@@ -158,7 +158,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-class _Window:
+class Window:
     """Collects what completes from the first completion in the measured time to the first after it.
 
     Batches complete in bursts; counting from burst to burst keeps a short run from gaining or losing one.
@@ -175,22 +175,24 @@ class _Window:
         self.is_over = False
 
     def complete(self, question: Question) -> None:
+        """A question is over."""
         now = time.perf_counter()
         if now < self._opens or self.is_over:
             return
         last = question.last
+        is_first = not self._first
+        # Failures count as time too: two answers among thousands of refusals are no burst of two.
+        self._first, self._last = self._first or now, now
         if last.end is not End.ANSWERED or last.status != 200 or not last.is_right:
             self.errors += 1
         elif last.quality != "full":
             self.degraded += 1
-        elif not self._first:
-            self._first = self._last = now
-        else:
+        elif not is_first:
             self.latencies.append((question.latency, question.size))
-            self._last = now
         self.is_over = now >= self._closes
 
     def load(self, client_cpu: float) -> Load:
+        """What was seen."""
         elapsed = self._last - self._first
         if not self.latencies or not elapsed:
             return Load(0.0, 0.0, 0.0, self.errors, client_cpu, degraded=self.degraded)
@@ -208,8 +210,8 @@ class _Window:
         )
 
 
-async def _clients(traffic: Traffic, concurrency: int, seconds: float) -> _Window:
-    window = _Window(seconds)
+async def _clients(traffic: Traffic, concurrency: int, seconds: float) -> Window:
+    window = Window(seconds)
     closing = Closing(seconds=WARM_UP_S + seconds)
     # What is under way at the end is still waited for: work left behind would slow the next contestant.
     async with asyncio.timeout(WARM_UP_S + seconds + PATIENCE_S), asking(traffic, Manners(FOR_EVER_S)) as course:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from benchmarks.goodput_report import Level
+from benchmarks.load import WARM_UP_S, Window
 from benchmarks.peers.__main__ import main
 from benchmarks.peers.environments import Environment, NotInstalled, installed_version, provide
 from benchmarks.peers.record import Closed, Duel, Kill, Overload, Poison, Row, Run, read_run, write_row, write_run
@@ -14,6 +15,7 @@ from benchmarks.peers.roster import CONTESTANTS
 from benchmarks.peers.traffic import LISTED, PLAIN, V2, Form, PeerTraffic
 from benchmarks.workload import Sample
 
+from timebound.lab.load.attempts import Attempt, End, Question
 from timebound.lab.load.client import Reply
 
 
@@ -173,3 +175,18 @@ def test_version_is_read_from_the_environment(tmp_path: Path) -> None:
     (tmp_path / "lib/python3.11/site-packages/nvidia_pytriton-0.5.7.dist-info").mkdir(parents=True)
     assert installed_version(tmp_path, "nvidia-pytriton") == "0.5.7"
     assert installed_version(tmp_path, "ray") == ""
+
+
+def test_few_answers_among_many_refusals_are_a_low_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr("benchmarks.load.time.perf_counter", lambda: now)
+    window = Window(1.0)
+    for millisecond in range(1000):
+        now = 100.0 + WARM_UP_S + millisecond / 1000
+        is_answer = 500 <= millisecond < 504
+        attempt = Attempt(now, end=End.ANSWERED if is_answer else End.REFUSED, status=200 if is_answer else 429)
+        attempt.quality = "full"
+        window.complete(Question(now, attempts=[attempt]))
+    load = window.load(0.0)
+    assert load.errors == 996
+    assert load.rps == pytest.approx(4.0, rel=0.01)
