@@ -43,6 +43,9 @@ class Kill:
 
     goodput: float
     failed_attempts: int
+    # By status, or by how they ended; and the share of requests that got a fallback.
+    failures: dict[str, int]
+    fallbacks: float
     # After the kill, when the last attempt failed.
     last_failure_s: float
     workers_before: int

@@ -88,6 +88,8 @@ def _quality(rows: list[Row]) -> list[str]:
             full = ", ".join(f"{level.full_rps / level.offered:.3f} at {level.load:.1f}x" for level in levels)
             members = ", ".join(f"{level.mean_members:.2f}" for level in levels)
             lines.append(f"{row.name}: answers by all three networks: {full}; networks per answer: {members}")
+        if row.is_ours and row.kill:
+            lines.append(f"{row.name}: fallbacks after the kill: {row.kill.fallbacks:.3f} of the requests")
     return lines
 
 
@@ -130,6 +132,7 @@ def _row_figures(row: Row) -> dict[str, float]:
         flat |= {f"worked_per_answer_{at}": each.worked_per_answer, f"p50_ms_{at}": each.level.p50_ms}
     if row.kill:
         flat |= {f"kill_goodput_{name}": row.kill.goodput, f"kill_failed_{name}": row.kill.failed_attempts}
+        flat[f"kill_fallbacks_{name}"] = row.kill.fallbacks
     if row.poison:
         flat[f"poison_good_answered_{name}"] = row.poison.good_answered
     if row.first_answer_s:

@@ -103,17 +103,15 @@ def _end(pid: int) -> None:
 def _since_kill(record: Record, before: int, after: int, foreign_cores: float) -> Kill:
     # Those that were under way count too: an attempt takes a deadline at the most.
     questions = [question for question in record.questions if _ended(question) >= KILL_AFTER_S]
-    failures = [
-        attempt.intended + attempt.latency
-        for question in questions
-        for attempt in question.attempts
-        if attempt.end is not End.ANSWERED
-    ]
-    answered = sum(_is_by_model(question) for question in questions)
+    failures = [attempt for question in questions for attempt in question.attempts if attempt.end is not End.ANSWERED]
+    count = len(questions) or 1
     return Kill(
-        goodput=answered / (len(questions) or 1),
+        goodput=sum(_quality(question) in BY_MODEL for question in questions) / count,
         failed_attempts=len(failures),
-        last_failure_s=max(failures, default=KILL_AFTER_S) - KILL_AFTER_S,
+        failures=dict(Counter(str(attempt.status or attempt.end) for attempt in failures)),
+        fallbacks=sum(_quality(question) == "fallback" for question in questions) / count,
+        last_failure_s=max((attempt.intended + attempt.latency for attempt in failures), default=KILL_AFTER_S)
+        - KILL_AFTER_S,
         workers_before=before,
         workers_after=after,
         foreign_cores=foreign_cores,
@@ -124,6 +122,6 @@ def _ended(question: Question) -> float:
     return question.intended + question.latency
 
 
-def _is_by_model(question: Question) -> bool:
+def _quality(question: Question) -> str:
     answer = question.answer
-    return answer is not None and answer.is_right and answer.quality in BY_MODEL
+    return answer.quality if answer is not None and answer.is_right else ""

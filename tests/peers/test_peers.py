@@ -62,7 +62,7 @@ def row(name: str, goodputs: dict[float, float], rps: float = 190.0) -> Row:
         processes=3,
         closed=[Closed(50, rps, 240.0, 300.0, 0, 0.02, 0.03)],
         overload=[Overload(level(load, goodput), worked=900, is_fresh=False) for load, goodput in goodputs.items()],
-        kill=Kill(0.9, 7, 0.5, 2, 1, 0.02),
+        kill=Kill(0.9, 7, {"503": 7}, 0.05, 0.5, 2, 1, 0.02),
         poison=Poison(32, 56, {"right": 32, "422": 24}, {"422": 8}),
     )
 
