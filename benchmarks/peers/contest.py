@@ -172,6 +172,8 @@ class Contest:
         """Timebound and the fastest peers in turn, so that the machine's moods hit all alike."""
         paces = {row.name: row.closed_rps(BUSY) / row.bare_rps for row in self.run.rows if row.bare_rps}
         peers = [name for name in paces if not CONTESTANTS[name].is_ours and paces[name]]
+        # Who refuses most of them is not fast.
+        peers = [name for name in peers if paces[name] > 0.5 * max(map(paces.__getitem__, peers))]
         fastest = sorted(peers, key=lambda name: paces[name], reverse=True)[:DUELLISTS]
         if OURS not in paces or not fastest:
             return

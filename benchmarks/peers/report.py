@@ -11,6 +11,8 @@ BUSY = 50
 ALONE = 1
 # What Timebound must reach: times the best untuned peer, times the best tuned one, share of the fastest.
 UNTUNED_GOAL, TUNED_GOAL, CLOSED_GOAL = 1.7, 1.0, 0.97
+# More than this, and loads are no longer what they are called.
+MOST_DRIFT = 0.1
 UNTUNED_LOADS, TUNED_LOADS = (1.0, 1.5, 2.0), (1.5, 2.0)
 
 
@@ -119,6 +121,7 @@ def figures(run: Run) -> dict[str, float]:
         flat["closed_loop_over_fastest"] = closed[1]
     flat["peers_measured"] = sum(bool(row.overload) and not row.is_ours for row in run.rows)
     flat["peers_failed"] = sum(bool(row.failure) for row in run.rows)
+    flat["bare_drift"] = _drift(run)
     flat["foreign_cpu"] = max(map(_foreign, run.rows), default=0.0)
     return {name: round(value, 4) for name, value in flat.items()}
 
@@ -224,7 +227,14 @@ def _foreign(row: Row) -> float:
     return max([*used, row.kill.foreign_cores if row.kill else 0.0])
 
 
+def _drift(run: Run) -> float:
+    return max((abs(row.bare_rps / row.capacity - 1) for row in run.rows if row.bare_rps), default=0.0)
+
+
 def _noise(run: Run) -> str:
+    """Whether others disturbed, or the machine's pace changed from one server to the next."""
     foreign = max(map(_foreign, run.rows), default=0.0)
-    verdict = "quiet enough" if foreign <= QUIET_CORES else "too much to trust these figures"
-    return f"other programs used up to {foreign:.2f} cores: {verdict}"
+    drift = _drift(run)
+    is_quiet = foreign <= QUIET_CORES and drift <= MOST_DRIFT
+    verdict = "quiet enough" if is_quiet else "too much to trust these figures"
+    return f"other programs used up to {foreign:.2f} cores, the bare loop's rate moved by up to {drift:.0%}: {verdict}"

@@ -120,6 +120,13 @@ def test_peer_that_did_not_start_is_listed_with_the_reason() -> None:
     assert figures(run)["peers_failed"] == 1
 
 
+def test_run_in_which_the_machine_changed_its_pace_is_not_trusted() -> None:
+    assert table(recorded()).endswith("quiet enough")
+    run = recorded()
+    run.rows[1].bare_rps = 150.0
+    assert table(run).endswith("the bare loop's rate moved by up to 25%: too much to trust these figures")
+
+
 def test_table_stands_under_its_heads() -> None:
     lines = table(recorded()).splitlines()
     head = next(line for line in lines if "c=50/s" in line)
