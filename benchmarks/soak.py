@@ -24,11 +24,10 @@ from benchmarks.apps import chaos_app
 from benchmarks.chaos import WORKERS, capacity, is_up
 from benchmarks.commandline import Failed, finish, options_parser, say
 from benchmarks.contestants import timebound
-from benchmarks.ledger import Ledger, Sent, settle
-from benchmarks.load import free_port, local_address
+from benchmarks.ledger import Ledger
+from benchmarks.load import free_port
 from benchmarks.processes import Server
 from timebound.clock import MonotonicClock
-from timebound.lab.load.client import Client
 from timebound.lab.load.processes import process_tree
 from timebound.workers.recycling import memory_of
 
@@ -68,9 +67,8 @@ class Run:
             return self._figures(server.pid, ledger)
 
     async def _soak(self, port: int, gateway: int) -> Ledger:
-        client = Client(local_address(port), MonotonicClock())
-        ledger = Ledger(chaos_app.DEADLINE_S, self._now, "/predictions/chaos")
-        sending = asyncio.create_task(self._send(client, ledger))
+        ledger = Ledger(chaos_app.DEADLINE_S, self._now, "/predictions/chaos", port)
+        sending = asyncio.create_task(self._send(ledger))
         began = self._now()
         for look in range(LOOKS):
             await asyncio.sleep(max(0.0, began + self._seconds * (look + 1) / LOOKS - self._now()))
@@ -79,15 +77,15 @@ class Run:
                 clients = connections_of(port) if pid == gateway else 0
                 self._files[pid].append(len(list(Path(f"/proc/{pid}/fd").iterdir())) - clients)
         sending.cancel()
-        await settle(ledger, client)
+        await ledger.settle()
         return ledger
 
-    async def _send(self, client: Client, ledger: Ledger) -> None:
+    async def _send(self, ledger: Ledger) -> None:
         due, rng, rate = self._now(), random.Random(self._options.seed), LOAD * capacity()
         while True:
             due += rng.expovariate(rate)
             await asyncio.sleep(max(0.0, due - self._now()))
-            client.send(Sent(ledger, len(ledger.entries), "", "none"))
+            ledger.send(len(ledger.entries), "", "none")
 
     def _figures(self, gateway: int, ledger: Ledger) -> dict[str, float]:
         whole = {pid: looks for pid, looks in self._memory.items() if len(looks) == LOOKS}

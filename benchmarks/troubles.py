@@ -11,10 +11,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from benchmarks.ledger import Ledger, Sent, leave_early
+from benchmarks.ledger import Ledger, leave_early
 from benchmarks.load import HOST, local_address
 from benchmarks.services import Redis
-from timebound.lab.load.client import Client, fetch
+from timebound.clock import MonotonicClock
+from timebound.lab.load.client import fetch
 
 ADMIN_PATIENCE_S = 60.0
 
@@ -29,19 +30,21 @@ class Troubles:
         self._random = random.Random(seed)
         self.releases = 1
         self.reloads_refused = 0
+        self.taken: list[tuple[float, int]] = []
+        """When a reload was over, and which release is served from then on."""
 
-    def all(self, client: Client, ledger: Ledger) -> dict[str, Callable[[], Awaitable[None]]]:
+    def all(self, ledger: Ledger) -> dict[str, Callable[[], Awaitable[None]]]:
         """The faults by name."""
         faults: dict[str, Callable[[], Awaitable[None]]] = {
             "kill_worker": lambda: self.signal_worker(signal.SIGKILL),
             "stop_worker": lambda: self.signal_worker(signal.SIGSTOP),
             "stop_understudy": lambda: self.signal_worker(signal.SIGSTOP, is_understudy=True),
             "kill_understudy": lambda: self.signal_worker(signal.SIGKILL, is_understudy=True),
-            "memory_hog": lambda: self.harm(client, ledger, "hog"),
-            "poison_crash": lambda: self.harm(client, ledger, "crash"),
-            "poison_hang": lambda: self.harm(client, ledger, "hang"),
+            "memory_hog": lambda: self.harm(ledger, "hog"),
+            "poison_crash": lambda: self.harm(ledger, "crash"),
+            "poison_hang": lambda: self.harm(ledger, "hang"),
             "reload": self.reload,
-            "disconnects": lambda: leave_early(20, ledger, self._port),
+            "disconnects": lambda: leave_early(20, ledger),
         }
         if self._redis is not None:
             faults |= {"redis_kill": self.kill_redis, "redis_pause": self.pause_redis}
@@ -60,11 +63,11 @@ class Troubles:
             with suppress(ProcessLookupError):
                 os.kill(self._random.choice(workers)["pid"], number)
 
-    async def harm(self, client: Client, ledger: Ledger, harm: str) -> None:
+    async def harm(self, ledger: Ledger, harm: str) -> None:
         """An item that does harm, among the others; sent again by an impatient client."""
         n = self._random.randrange(10**6)
         for _ in range(2 if harm != "hog" else 1):
-            client.send(Sent(ledger, n, harm, f"poison_{harm}" if harm != "hog" else "memory_hog"))
+            ledger.send(n, harm, f"poison_{harm}" if harm != "hog" else "memory_hog")
             await asyncio.sleep(0.3)
 
     async def reload(self) -> None:
@@ -74,12 +77,15 @@ class Troubles:
         self._app.write_text(text)
         request = f"POST /v1/reload HTTP/1.1\r\nHost: {HOST}\r\nContent-Length: 0\r\n\r\n".encode()
         reply = await fetch(local_address(self._port), request, ADMIN_PATIENCE_S)
-        self.reloads_refused += reply.status != 200
+        if reply.status == 200:
+            self.taken.append((MonotonicClock().now(), self.releases))
+        else:
+            self.reloads_refused += 1
 
     async def kill_redis(self) -> None:
         """And start it again, empty."""
         assert self._redis is not None
-        self._redis.kill()
+        await asyncio.to_thread(self._redis.kill)
         await asyncio.sleep(0.5)
         await asyncio.to_thread(self._redis.start)
 

@@ -1,7 +1,12 @@
-"""A model that takes a known time by sleeping, and does harm to its worker when a request says so."""
+"""A model that takes a known time by sleeping, and does harm to its worker when a request says so.
+
+Each answer tells the batch it was computed in, as the worker saw it, and which release of this file did each step.
+"""
 
 import ctypes
+import os
 import time
+from itertools import count
 from typing import Any, ClassVar
 
 import timebound as tb
@@ -12,6 +17,8 @@ MAX_BATCH = 8
 DEADLINE_S = 1.0
 HOG_BYTES = 200_000_000
 RELEASE = 1  # a reload finds another number here
+PROCESS = os.urandom(6).hex()
+BATCHES = count(1)
 
 
 class Chaos(tb.Model):
@@ -38,8 +45,8 @@ class Chaos(tb.Model):
         time.sleep(BATCH_S + ITEM_S * len(items))
         for request, _ in items:
             self.suffer(request.harm)
-        releases = {int(release) for _, release in items}
-        return [(7 * request.n + 3, len(releases)) for request, _ in items]
+        batch = f"{PROCESS}-{next(BATCHES)}"
+        return [(7 * request.n + 3, batch, len(items), int(prepared_by), RELEASE) for request, prepared_by in items]
 
     def suffer(self, harm: str) -> None:
         if harm == "crash":
@@ -50,8 +57,8 @@ class Chaos(tb.Model):
             self.kept.append(bytearray(b"x" * HOG_BYTES))
 
     def finish(self, output: Any, request: Any) -> Any:
-        answer, releases = output
-        return {"n": request.n, "answer": int(answer), "release": RELEASE, "releases_in_batch": int(releases)}
+        answer, batch, size, *releases = output
+        return {"n": request.n, "answer": answer, "batch": batch, "size": size, "releases": [*releases, RELEASE]}
 
     def fallback(self, request: Any) -> Any:
         return {"n": request.n, "answer": None}
