@@ -1,6 +1,6 @@
 """Watches whether this machine stands still: a process that sleeps a little, again and again, notes how late it wakes.
 
-It asks for next to nothing, at the priority of the gateway it watches beside. When it waits for a core, so does everyone.
+It asks for next to nothing, at the priority of the gateway beside it. When it waits for a core, so does everyone.
 """
 
 import os
