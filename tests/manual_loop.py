@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from contextvars import Context
+from math import inf
 from typing import Any, TypeVar, TypeVarTuple
 
 from timebound.clock import ManualClock
@@ -72,6 +73,28 @@ class ManualLoop(asyncio.AbstractEventLoop):
         """Move the clock and run what is due then."""
         self._clock.advance(seconds)
         self.run_due()
+
+
+class PunctualLoop(ManualLoop):
+    """The same, but time passes instead of jumping: each timer fires when it is due."""
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass."""
+        self.run_due()
+        end, before = self.time() + seconds, -1.0
+        while (at := self._next_at(before)) <= end:
+            before = self.time()
+            self.pause(max(0.0, at - before))
+        self.pause(max(0.0, end - self.time()))
+
+    def pause(self, seconds: float) -> None:
+        """Stand still for so long, and run only then what has become due meanwhile."""
+        super().advance(seconds)
+
+    def _next_at(self, before: float) -> float:
+        """When the next timer fires; not again before its time if time stood still since the last one did."""
+        due = min((handle.when() for handle, _ in self._later if not handle.cancelled()), default=inf)
+        return due if self.time() == before else due - self._early_s
 
 
 class Started:

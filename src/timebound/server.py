@@ -109,7 +109,14 @@ class Server:
         log_life(self.events)
         self._access = AccessLog(self.events) if config.access_log else None
         cors = Cors(config.cors_origins.split(",")) if config.cors_origins is not None else None
-        hot = HotPath(self._gate, clock=self._clock, events=self.events, cap_s=config.max_deadline, cors=cors)
+        hot = HotPath(
+            self._gate,
+            clock=self._clock,
+            events=self.events,
+            cap_s=config.max_deadline,
+            cors=cors,
+            is_behind=self._dispatcher.is_behind,
+        )
         admin = Admin(config.admin_token, needs_token=self._keys is not None)
         access = Access(self._keys, has_open_metrics=config.open_metrics) if self._keys is not None else None
         self._held = Held(config.max_held or max(256_000_000, 4 * config.max_body))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 import time
 from collections.abc import Iterator
 
@@ -96,6 +98,19 @@ def test_a_miss_is_told_before_the_deadline_not_after(gate: Gate) -> None:
         start = time.monotonic()
         assert_missed(ask_what_never_comes(serving, gate, "Timebound-Timeout-Ms: 5000"))
         assert time.monotonic() - start < 5
+
+
+def test_a_deadline_counts_from_arrival_though_the_gateway_reads_later(serving: Serving, gate: Gate) -> None:
+    with serving.wire() as wire:
+        wire.send(post("/wait", {"value": 1}))
+        assert wire.read().json() == {"value": 1}
+        serving.signal(signal.SIGSTOP)
+        start = time.monotonic()
+        wire.send(post("/wait", {"value": 1, "gate": str(gate.path)}, "Timebound-Timeout-Ms: 4000"))
+        threading.Event().wait(2.0)  # what the test is about: nobody reads meanwhile
+        serving.signal(signal.SIGCONT)
+        assert_missed(wire.read())
+        assert time.monotonic() - start < 5  # and not after two seconds more
 
 
 def test_the_operators_deadline_replaces_the_models(gate: Gate) -> None:

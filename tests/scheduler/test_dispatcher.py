@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.manual_loop import ManualLoop, Started
+from tests.manual_loop import PunctualLoop, Started
 
 from timebound.clock import ManualClock
 from timebound.errors import BadInput, DeadlineMissed, KeyReused, Refusal, RequestError
@@ -33,7 +33,7 @@ class World:
 
     def __init__(self, *, early_s: float = 0.0, store: Memory | None = None, **info: Any) -> None:
         self.clock = ManualClock(100.0)
-        self.loop = ManualLoop(self.clock, early_s=early_s)  # type: ignore[abstract]
+        self.loop = PunctualLoop(self.clock, early_s=early_s)  # type: ignore[abstract]
         self.info = ModelInfo(name="m", warm_up_s=WARM_UP_S, **info)
         self.sent: list[tuple[Any, Batch, list[bytes]]] = []
         self.running: dict[Any, list[bytes]] = {}
@@ -426,10 +426,10 @@ def test_a_member_that_is_done_is_given_when_time_runs_out() -> None:
     world = World(members=3)
     world.up("a")
     world.submit("one")
-    world.loop.advance(0.3)
+    world.loop.advance(0.2)
     world.answer("a", members=1)
     assert world.decided == [("a", True)]
-    world.loop.advance(0.3)
+    world.loop.advance(0.2)
     world.answer("a", members=2)
     world.loop.advance(1.0)
     assert world.qualities() == {"one": "partial"}
@@ -908,8 +908,10 @@ def test_one_pause_is_one_accident_however_many_guards_it_hits() -> None:
     world = World()
     for number in range(200):
         world.submit(f"r{number}")
-    world.loop.advance(3.0)
+    world.loop.pause(3.0)
     assert len(world.errors()) == 200
+    world.loop.advance(30.0)
+    world.submit("later")  # by then the pause is forgotten
     assert world.dispatcher.margin_s == MARGIN_S
 
 
@@ -939,3 +941,45 @@ def test_a_partial_answer_keeps_the_votes_it_came_with() -> None:
     ((_, result),) = world.delivered
     assert isinstance(result, Result)
     assert (result.quality, result.members, result.votes) == ("partial", 2, "[1,2]")
+
+
+def test_a_stall_of_the_process_is_expected_again_also_for_those_who_wait_already() -> None:
+    world = World()
+    world.submit("waits")
+    world.loop.advance(0.5)
+    world.loop.pause(0.060)  # the loop stands still for 60 ms, 40 of them past its pulse
+    assert world.dispatcher.margin_s == pytest.approx(0.080, abs=0.003)
+    world.loop.advance(0.37)  # deadline less 70 ms: the stall is two fifths of a half-life old
+    assert world.errors() == {"waits": DeadlineMissed}
+
+
+def test_more_is_kept_free_while_processes_start() -> None:
+    world = World()
+    world.submit("waits")
+    world.dispatcher.strain(is_on=True)
+    assert world.dispatcher.margin_s == 0.030
+    world.loop.advance(0.971)
+    assert world.errors() == {"waits": DeadlineMissed}
+    world.dispatcher.strain(is_on=False)
+    assert world.dispatcher.margin_s == MARGIN_S
+
+
+def test_guards_set_early_for_a_strain_that_is_over_wait_for_their_time() -> None:
+    world = World()
+    world.dispatcher.strain(is_on=True)
+    world.submit("waits")
+    world.dispatcher.strain(is_on=False)
+    world.loop.advance(0.980)
+    assert world.delivered == []
+    world.loop.advance(0.011)
+    assert world.errors() == {"waits": DeadlineMissed}
+
+
+def test_no_timer_is_left_when_nobody_waits() -> None:
+    world = World()
+    world.up("a")
+    world.submit("one")
+    world.loop.run_due()
+    world.answer("a")
+    world.loop.advance(60.0)
+    assert world.loop.timers == 0

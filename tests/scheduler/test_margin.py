@@ -47,3 +47,26 @@ def test_there_is_a_limit() -> None:
     for _ in range(200):
         margin.observe(5.0)
     assert margin.seconds == 0.100
+
+
+def test_a_stall_counts_at_once_and_is_forgotten_by_and_by() -> None:
+    margin = Margin(0.010)
+    margin.woke(0.020, now=0.0)
+    assert margin.seconds == 0.040
+    margin.woke(0.0, now=2.0)
+    assert 0.019 < margin.seconds < 0.021
+    margin.woke(0.0, now=20.0)
+    assert margin.seconds == 0.010
+
+
+def test_a_long_stall_keeps_no_more_free_than_the_limit() -> None:
+    margin = Margin(0.010)
+    margin.woke(5.0, now=0.0)
+    assert margin.seconds == 0.100
+
+
+def test_a_smaller_stall_does_not_hide_a_larger_one() -> None:
+    margin = Margin(0.010)
+    margin.woke(0.040, now=0.0)
+    margin.woke(0.010, now=0.1)
+    assert margin.seconds > 0.075

@@ -20,6 +20,7 @@ from timebound.admission.held import SMALL
 from timebound.errors import Refusal, RequestError
 from timebound.events import Events, TurnedAway
 from timebound.http.access import Access, no_key
+from timebound.http.arrival import unread_s
 from timebound.http.cors import Cors, as_head
 from timebound.http.hot import HotPath, Route
 from timebound.http.problems import MEDIA, from_error, headers_of, status_of
@@ -108,7 +109,13 @@ class HotCycle:
             hold, self.hold = self.hold, None  # from here on it goes with the request
             connection = self._connection
             leave = connection.hot.start(
-                self._route, connection.headers, body, self.respond, client=self._client, hold=hold
+                self._route,
+                connection.headers,
+                body,
+                self.respond,
+                client=self._client,
+                hold=hold,
+                unread_s=connection.unread_s,
             )
             self._leave = None if self.response_complete else leave
 
@@ -223,6 +230,10 @@ class Connection(HttpToolsProtocol):
             if not self._take_fast_path():
                 super().on_headers_complete()
             self._owns_cycle = not self._is_refused
+
+    def unread_s(self) -> float:
+        """How long what was read last had been here."""
+        return unread_s(self.transport.get_extra_info("socket"))
 
     def _take_fast_path(self) -> bool:
         """Whether this request goes straight to the hot path: a POST to a model, nothing pipelined before it."""

@@ -67,8 +67,18 @@ class Route:
 class HotPath:
     """Answers POSTs to models' routes; raises nothing, whatever comes in."""
 
-    def __init__(self, gate: Gate, *, clock: Clock, events: Events, cap_s: float, cors: Cors | None = None) -> None:
+    def __init__(
+        self,
+        gate: Gate,
+        *,
+        clock: Clock,
+        events: Events,
+        cap_s: float,
+        cors: Cors | None = None,
+        is_behind: Callable[[float], bool] = lambda now: False,
+    ) -> None:
         self._gate = gate
+        self._is_behind = is_behind
         self._cors = cors
         self._clock = clock
         self._events = events
@@ -85,12 +95,16 @@ class HotPath:
         *,
         client: Client | None = None,
         hold: Hold | None = None,
+        unread_s: Callable[[], float] | None = None,
     ) -> Callable[[], None] | None:
         """Take one request in; `respond` is called once: now for a refusal, else when its result is there.
 
-        If something is returned, call it when the client leaves before that. `hold` stands for the body's memory.
+        If something is returned, call it when the client leaves before that. `hold` stands for the body's memory,
+        `unread_s` tells how long the request was here before it was read.
         """
         arrived = self._clock.now()
+        if unread_s is not None and self._is_behind(arrived):
+            arrived -= unread_s()
         fields = dict(headers)
         request_id = self._request_id(fields)
         if self._cors is not None:

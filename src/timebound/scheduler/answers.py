@@ -22,12 +22,16 @@ from timebound.events import Degraded, Events
 from timebound.scheduler.claims import Claims, is_worth_keeping
 from timebound.scheduler.margin import Margin
 from timebound.scheduler.pending import Attempt, Pending
+from timebound.scheduler.pulse import Pulse
 from timebound.scheduler.scheduler import Scheduler
 from timebound.scheduler.ticket import State, Ticket
 from timebound.types import Deliver, Outcome, Quality, Request, Result, Source
 
 _MOST_OF_A_LIMIT = 0.1
 """No more than this share of a request's time is kept free at its end, for writing and for its fallback each."""
+
+_WORTH_ARMING_S = 0.002
+"""Guards that are set are moved only if so much more is to be kept free than when they were set."""
 
 _REFUSALS = {
     "queue_full": "too many requests are waiting already",
@@ -73,6 +77,8 @@ class Answers:
         self._numbers = count()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = inf
+        self._armed_with_s = margin_s
+        self._pulse = Pulse(self._beat, is_needed=lambda: self.waiting > 0, clock=clock, loop=loop)
         self.waiting = 0
 
     async def drained(self) -> None:
@@ -99,6 +105,9 @@ class Answers:
         self._guarded[attempt.number] = attempt
         pending.attempts.append(attempt)
         self.waiting += 1
+        if not self._pulse.is_running:
+            self._pulse.start()
+            self._beat(0.0, self._clock.now())  # nobody has waited for a while: old stalls are forgotten
         if pending.key is not None:
             self._by_key.setdefault(pending.key, pending)
         self._arm(attempt)
@@ -225,6 +234,30 @@ class Answers:
 
     # ------------------------------------------------------------------ the guard
 
+    def strain(self, *, is_on: bool) -> None:
+        """Processes are being started, or are up."""
+        self.margin.is_strained = is_on
+        self._beat(0.0, self._clock.now())
+
+    def is_behind(self, now: float) -> bool:
+        """Whether what is read now may have lain unread for a while."""
+        return self.margin.is_stalling or self._pulse.is_behind(now)
+
+    def _beat(self, late_s: float, now: float) -> None:
+        """The process was woken so late: what is kept free follows, for those who wait already as for those to come."""
+        self.margin.woke(late_s, now)
+        margin_s = self._scheduler.margin_s = self.margin.seconds
+        if margin_s > self._armed_with_s + _WORTH_ARMING_S:
+            for attempt in self._guarded.values():
+                if self._guard_at(attempt) < attempt.guard_at:
+                    self._arm(attempt)
+            self._armed_with_s = margin_s
+            if self._timer_at <= now:
+                self._on_timer()
+        else:
+            # What is armed too early is armed again when it fires.
+            self._armed_with_s = min(self._armed_with_s, margin_s)
+
     def _guard_at(self, attempt: Attempt) -> float:
         """When this attempt must be given what there is; earlier by a fallback's time where one would be needed."""
         request = attempt.request
@@ -251,6 +284,8 @@ class Answers:
 
     def _on_timer(self) -> None:
         """One timer serves all guards: most requests are answered long before theirs, and cost only a heap entry."""
+        if self._timer is not None:
+            self._timer.cancel()
         self._timer, self._timer_at = None, inf
         now, guards = self._clock.now(), self._guards
         if guards and guards[0][1] in self._guarded:

@@ -112,6 +112,10 @@ class Dispatcher:
         batches = [running.batch for running in self._floor.running.values()]
         return not self._floor.free and bool(batches) and all(now - b.started > limit_s(b) for b in batches)
 
+    def is_behind(self, now: float) -> bool:
+        """Whether this process may be late to read what clients send."""
+        return self._answers.is_behind(now)
+
     def queued(self) -> int:
         """Requests that wait for a slot."""
         return self._scheduler.queued()
@@ -242,6 +246,10 @@ class Dispatcher:
         self._floor.free[slot] = None
         self._count_slots()
         self._poll()
+
+    def strain(self, *, is_on: bool) -> None:
+        """Whether processes are being started: cores are short then, and answers are given a little earlier."""
+        self._answers.strain(is_on=is_on)
 
     def retire(self, slots: Iterable[Slot], done: Callable[[], None]) -> None:
         """Give these slots no more batches; `done` is called when they run none. Lost ones are not waited for."""

@@ -10,6 +10,13 @@ _ENOUGH = 128
 _WORST = 4
 """So many of the window's slowest tails are accidents (a paused machine); the next one is what to expect."""
 _CEILING_S = 0.100
+_HALF_LIFE_S = 2.0
+"""A stall is expected again for a while: what is kept free because of it halves in this time."""
+_STALLS = 2.0
+"""A request may be read one stall late, which nobody here can know, and its answer be written one stall late."""
+_WORTH_NOTING_S = 0.003
+_STRAIN_S = 0.030
+"""Kept free while processes start, which is when cores are short: more than their start was seen to cost."""
 
 
 class Margin:
@@ -17,12 +24,18 @@ class Margin:
 
     Every tail counts: how long the answers of one batch took to write, and how late a timer fired.
     `start_s` holds until enough was seen, and it is never below `floor_s`: clients and the kernel are late too.
+    A stall of this process (`woke`) counts at once, and is forgotten by and by.
     """
 
     def __init__(self, start_s: float, floor_s: float = 0.005) -> None:
         self.seconds = start_s
         """What to keep free now."""
+        self.is_strained = False
+        """Whether processes are being started."""
         self._floor_s = floor_s
+        self._usual_s = start_s
+        self._stall_s = 0.0
+        self._stalled_at = 0.0
         self._tails: deque[float] = deque()
         self._ordered: list[float] = []
 
@@ -33,4 +46,20 @@ class Margin:
         if len(self._tails) > _WINDOW:
             del self._ordered[bisect_left(self._ordered, self._tails.popleft())]
         if len(self._tails) >= _ENOUGH:
-            self.seconds = min(_CEILING_S, max(self._floor_s, 1.25 * self._ordered[-1 - _WORST]))
+            self._usual_s = min(_CEILING_S, max(self._floor_s, 1.25 * self._ordered[-1 - _WORST]))
+            self._settle()
+
+    def woke(self, late_s: float, now: float) -> None:
+        """This process was woken so late; to be told again and again while somebody waits."""
+        left_s = self._stall_s * 0.5 ** ((now - self._stalled_at) / _HALF_LIFE_S)
+        self._stall_s, self._stalled_at = max(left_s, min(late_s, _CEILING_S / _STALLS)), now
+        self._settle()
+
+    @property
+    def is_stalling(self) -> bool:
+        """Whether this process was woken late a short while ago."""
+        return self._stall_s > _WORTH_NOTING_S
+
+    def _settle(self) -> None:
+        strain_s = _STRAIN_S if self.is_strained else 0.0
+        self.seconds = max(self._usual_s, _STALLS * self._stall_s, strain_s)

@@ -198,23 +198,32 @@ class Supervisor:
         worker.is_spare = is_spare
         self._next_number += 1
         self._workers[worker.child.number] = worker
+        self._tell_strain()
         # The understudy's work is short and urgent: it runs level with the gateway.
         niceness = 0 if is_understudy else _NICENESS
-        await worker.child.start(
-            wire.Load(
-                str(plan.target),
-                max_slots,
-                threads,
-                niceness,
-                plan.log_level,
-                plan.log_json,
-                is_understudy,
-                plan.versions,
-                plan.engines,
-            )
+        load = wire.Load(
+            str(plan.target),
+            max_slots,
+            threads,
+            niceness,
+            plan.log_level,
+            plan.log_json,
+            is_understudy,
+            plan.versions,
+            plan.engines,
         )
+        try:
+            await worker.child.start(load)
+        except OSError:
+            del self._workers[worker.child.number]
+            self._tell_strain()
+            raise
         self._keep(self._watch(worker))
         return worker
+
+    def _tell_strain(self) -> None:
+        """Processes that load are what takes cores from the gateway."""
+        self._dispatch.strain(is_on=any(not worker.child.ready.done() for worker in self._workers.values()))
 
     async def _watch(self, worker: Worker) -> None:
         """See one worker through its life, and replace it if it dies unasked."""
@@ -225,7 +234,9 @@ class Supervisor:
             if self._is_started and not worker.generation.is_leaving:
                 log.error("worker %d cannot load: %s", child.number, error)
             failure = f" and could not load: {error}"
-        else:
+        finally:
+            self._tell_strain()
+        if not failure:
             await self._open(worker, ready)
         worker.connected.set()
         code = await child.gone()
