@@ -73,7 +73,7 @@ class Ledger:
 
     def note(self, entry: Entry, reply: Reply) -> None:
         """An answer has come on the connection of this request."""
-        if reply.header(b"x-request-id") != entry.id:
+        if reply.header(b"x-request-id") != entry.id and not _is_turned_away(reply):
             entry.is_wrong = True
             self._unasked(reply)
             return
@@ -135,6 +135,11 @@ class Ledger:
             await asyncio.sleep(0.02)
         await asyncio.sleep(0.5)
         self.client.close()
+
+
+def _is_turned_away(reply: Reply) -> bool:
+    """Whether the connection was refused before anything of the request was read; such an answer has no id."""
+    return reply.status in (429, 503) and not reply.header(b"x-request-id")
 
 
 class _Sent:

@@ -1,6 +1,8 @@
-"""Watches whether this machine stands still: a process that sleeps a little, again and again, notes how late it wakes.
+"""Watches whether this machine stands still, and how long a process that could run waits for a core.
 
-It asks for next to nothing, at the priority of the gateway beside it. When it waits for a core, so does everyone.
+The watcher is a process that sleeps a little, again and again, and notes how late it wakes. It asks for next to
+nothing, at the priority of the gateway beside it: when it waits for a core, the machine is too busy for everyone. It
+also reads, from the kernel's own account, how long the gateway's main thread was ready to run and had no core.
 """
 
 import os
@@ -8,53 +10,79 @@ import subprocess
 import sys
 import tempfile
 import time
+from bisect import bisect_left
 from pathlib import Path
 from typing import Self
 
 SLEEP_S = 0.004
 NOTED_S = 0.004
-"""Later than this is noted."""
+"""Shorter waits are not noted."""
+_MOST_LOOKS = 2000
 
 
-def watch() -> None:
-    """Print when it woke and how late that was, whenever it was late; until it is killed."""
+def watch(pid: int) -> None:
+    """Print when it woke, how late that was, and how long the other waited since the last look; until it is killed."""
+    account = os.open(f"/proc/{pid}/task/{pid}/schedstat", os.O_RDONLY)
+    waited_s = _waited_s(account)
     while True:
         due = time.monotonic() + SLEEP_S
         time.sleep(SLEEP_S)
         now = time.monotonic()
-        if now - due > NOTED_S:
-            print(f"{now:.6f} {now - due:.6f}", flush=True)
+        before, waited_s = waited_s, _waited_s(account)
+        if now - due > NOTED_S or waited_s - before > NOTED_S:
+            print(f"{now:.6f} {now - due:.6f} {waited_s - before:.6f}", flush=True)
+
+
+def _waited_s(account: int) -> float:
+    """Seconds it was ready to run and did not."""
+    return int(os.pread(account, 100, 0).split()[1]) * 1e-9
 
 
 class Stillness:
-    """The watcher, for the length of a `with` block; what it saw can be asked then and later."""
+    """The watcher beside a process, for the length of a `with` block; what it saw can be asked then and later."""
+
+    def __init__(self) -> None:
+        self._looks: list[tuple[float, float, float]] = []
+        self.cpu_s = 0.0
+        """What the process has used of a core."""
+
+    def beside(self, pid: int) -> Self:
+        """Watch this process from `with` on."""
+        self._pid = pid
+        return self
 
     def __enter__(self) -> Self:
         self._output = tempfile.TemporaryFile()  # closed in __exit__
-        command = [sys.executable, "-S", str(Path(__file__).resolve())]
+        command = [sys.executable, "-S", str(Path(__file__).resolve()), str(self._pid)]
         self._process = subprocess.Popen(command, stdout=self._output)
-        self._gaps: list[tuple[float, float]] = []
         return self
 
     def __exit__(self, *_: object) -> None:
         self._process.kill()
         self._process.wait()
-        self._gaps = self.gaps()
         self._output.close()
 
-    def gaps(self) -> list[tuple[float, float]]:
-        """When it woke late, on the monotonic clock, and by how many seconds."""
-        if self._output.closed:
-            return self._gaps
+    def read(self) -> None:
+        """Take in what was seen so far."""
+        self.cpu_s = int(Path(f"/proc/{self._pid}/task/{self._pid}/schedstat").read_text().split()[0]) * 1e-9
         # Without seeking: the watcher writes at the same file position.
         file = self._output.fileno()
-        lines = os.pread(file, os.fstat(file).st_size, 0).splitlines()
-        return [(float(line.split()[0]), float(line.split()[1])) for line in lines if line.count(b" ") == 1]
+        rows = [line.split() for line in os.pread(file, os.fstat(file).st_size, 0).splitlines(keepends=True)]
+        self._looks = [(float(row[0]), float(row[1]), float(row[2])) for row in rows if len(row) == 3]
 
-    def longest_s(self, start: float, end: float) -> float:
-        """The longest time it waited for a core between two points in time."""
-        return max((late_s for woke, late_s in self.gaps() if woke > start and woke - late_s < end), default=0.0)
+    def longest_s(self, start: float = 0.0, end: float = float("inf")) -> float:
+        """The longest time the watcher itself waited for a core between two points in time."""
+        return max((late_s for woke, late_s, _ in self._from(start) if woke - late_s < end), default=0.0)
+
+    def waited_s(self, start: float, end: float) -> float:
+        """How long the process beside it was ready to run and had no core; waits of under 4 ms are left out."""
+        return sum(waited_s for woke, _, waited_s in self._from(start) if woke < end + SLEEP_S)
+
+    def _from(self, start: float) -> list[tuple[float, float, float]]:
+        """What was seen from a point in time on, for as long as a request lives at most."""
+        first = bisect_left(self._looks, (start, 0.0, 0.0))
+        return self._looks[first : first + _MOST_LOOKS] if start else self._looks
 
 
 if __name__ == "__main__":
-    watch()
+    watch(int(sys.argv[1]))

@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 
 import timebound as tb
 
-BATCH_S = 0.005
-ITEM_S = 0.004
+BATCH_S = 0.010
+ITEM_S = 0.010
 MAX_BATCH = 8
 DEADLINE_S = 1.0
 HOG_BYTES = 200_000_000
