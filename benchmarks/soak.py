@@ -92,9 +92,8 @@ class Run:
         now = {pid: looks[-1] / 1e6 for pid, looks in self._memory.items() if _is_alive(pid)}
         others = ", ".join(f"{megabytes:.1f}" for pid, megabytes in now.items() if pid != gateway)
         files = sum(looks[-1] for pid, looks in self._files.items() if pid in now)
-        say(
-            f"{seconds:.0f} s: {requests} requests, gateway {now[gateway]:.1f} MB, others {others} MB, {files} open files"
-        )
+        memory = f"gateway {now[gateway]:.1f} MB, others {others} MB"
+        say(f"{seconds:.0f} s: {requests} requests, {memory}, {files} open files")
 
     async def _send(self, ledger: Ledger) -> None:
         due, rng, rate = self._now(), random.Random(self._options.seed), LOAD * capacity()

@@ -14,7 +14,9 @@ from timebound.lab.load.client import Reply
 
 _CONNECT_S = 5.0
 _FRESH_S = 1.0
-"""A connection that was idle for longer is listened to and not used: the server may be closing it just now."""
+"""A connection that was idle for longer is not used again: the server may be closing it just now."""
+_LISTENED_S = 5.0
+"""So long an idle one is listened to: an answer too many would come there."""
 
 _SO_TIMESTAMPING = 37
 _RECEIVED_IN_SOFTWARE = 1 << 3 | 1 << 4
@@ -48,9 +50,12 @@ class Stamped:
     def send(self, request: bytes, call: Call) -> None:
         """Send now, on an idle connection or a new one."""
         while self._idle:
-            line = self._idle.pop()
-            if line.is_open and self.now() - line.idle_since < _FRESH_S:
-                line.carry(request, call)
+            if not self._idle[-1].is_open:
+                self._idle.pop()
+            elif self.now() - self._idle[-1].idle_since > _FRESH_S:
+                break
+            else:
+                self._idle.pop().carry(request, call)
                 return
         try:
             line = _Line(self, socket.create_connection((HOST, self._port), _CONNECT_S))
@@ -66,8 +71,11 @@ class Stamped:
             line.close()
 
     def free(self, line: "_Line") -> None:
-        line.idle_since = self.now()
+        line.idle_since = now = self.now()
         self._idle.append(line)
+        # The longest idle are first. None is kept for good: what they cost the server would look like growth.
+        while now - self._idle[0].idle_since > _LISTENED_S:
+            self._idle.pop(0).close()
 
     def gone(self, line: "_Line") -> None:
         self._lines.discard(line)

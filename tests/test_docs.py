@@ -35,6 +35,18 @@ def test_every_error_code_is_in_the_behaviour_page_under_its_status() -> None:
         assert str(status) in told.get(code, ""), f"{code} ({status})"
 
 
+def test_every_promise_names_tests_that_are_there() -> None:
+    behaviour = (ROOT / "docs" / "behaviour.md").read_text()
+    sections = re.split(r"^## ", behaviour, flags=re.M)[1:]
+    for section in sections:
+        assert re.search(r"`tests/[\w/]+\.py", section), f"no test is named under {section.splitlines()[0]}"
+    named = re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", behaviour)
+    assert len(named) > 50
+    for file, name in named:
+        assert (ROOT / file).is_file(), file
+        assert f"def {name}(" in (ROOT / file).read_text() or not name, f"{file}::{name}"
+
+
 @pytest.mark.parametrize("page_file", PAGES, ids=lambda path: path.name)
 def test_links_between_pages_lead_somewhere(page_file: Path) -> None:
     links = re.findall(r"\]\(([^)#]+)\)", page_file.read_text())

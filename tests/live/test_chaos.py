@@ -17,16 +17,40 @@ pytestmark = [
 ]
 
 CHAOS = Path(__file__).parents[2] / "benchmarks" / "chaos.py"
-SLACK_MS = 250
-"""A shared machine may take the gateway's cores away; to the millisecond this is measured on a quiet one."""
+SLACK_MS = 2000
+"""However busy the machine was: an answer that comes so long after its deadline is no accident of scheduling."""
+
+
+def chaos(tmp_path: Path, *arguments: str) -> tuple[dict[str, float], str]:
+    """The figures of a run, and what it said of requests that were not as they should be."""
+    file = tmp_path / "figures.json"
+    command = [sys.executable, str(CHAOS), *arguments, "--json", str(file)]
+    done = subprocess.run(command, env=clean_environment(), capture_output=True, text=True, timeout=150, check=False)
+    assert file.exists(), done.stderr
+    figures: dict[str, float] = json.loads(file.read_text())
+    return figures, done.stdout + done.stderr
+
+
+def assert_nothing_lost(figures: dict[str, float], said: str) -> None:
+    bad = {name: figures[name] for name in ("lost", "wrong", "answered_twice", "mixed_batches", "stale")}
+    assert not any(bad.values()), f"{bad}\n{said}"
+    # In time as well, unless the gateway was kept from a core, and a watcher that asks for nothing too.
+    assert figures["late"] == figures["late_machine_still"], said
+    assert figures["latest_ms"] < 1000 + SLACK_MS, said
 
 
 def test_every_request_gets_exactly_one_right_answer_whatever_happens(tmp_path: Path) -> None:
-    file = tmp_path / "figures.json"
-    command = [sys.executable, str(CHAOS), "--seconds", "15", "--only", "faults", "--json", str(file)]
-    done = subprocess.run(command, env=clean_environment(), capture_output=True, text=True, timeout=120, check=False)
-    assert file.exists(), done.stderr
-    figures = json.loads(file.read_text())
-    assert figures["faults"] >= 5
-    assert (figures["lost"], figures["wrong"], figures["answered_twice"]) == (0, 0, 0), done.stderr
-    assert figures["latest_ms"] < 1000 + SLACK_MS, done.stderr
+    figures, said = chaos(tmp_path, "--only", "faults", "--seconds", "22")
+    assert_nothing_lost(figures, said)
+    made = {name: count for name, count in figures.items() if name.startswith("faults_")}
+    assert len(made) == 11
+    assert sum(made.values()) == figures["faults"] >= 5
+
+
+def test_reloads_under_load_fail_no_request_and_mix_no_batch(tmp_path: Path) -> None:
+    figures, said = chaos(tmp_path, "--only", "reloads", "--quick")
+    assert_nothing_lost(figures, said)
+    assert figures["reloads_failed_requests"] == 0, said
+    assert figures["reloads"] - figures["reloads_refused"] == 4, said
+    assert figures["releases_seen"] >= 4
+    assert figures["batches"] < figures["requests"]  # there were batches of several, or nothing could be mixed
