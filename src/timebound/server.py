@@ -411,6 +411,8 @@ async def serve(target: Path, config: Config) -> int:
     else:
         starting.cancel()
     await server.stop()
+    # Whoever asks again now asks for what is under way; without a loop a signal would end the process by itself.
+    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
     log.info("stopped")
     return 0
 

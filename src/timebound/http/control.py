@@ -36,8 +36,8 @@ class Control:
         """What to mount."""
         return [
             Route("/v1/reload", self._checked(self._reload), methods=["POST"]),
-            Route("/v1/models/{model}/traffic", self._checked(self._traffic), methods=["GET"]),
-            Route("/v1/models/{model}/traffic", self._checked(self._set_traffic), methods=["PUT"]),
+            # One route for both: the answer to any other method names them all.
+            Route("/v1/models/{model}/traffic", self._checked(self._traffic), methods=["GET", "PUT"]),
             Route("/v1/models/{model}/rollback", self._checked(self._roll_back), methods=["POST"]),
         ]
 
@@ -57,9 +57,8 @@ class Control:
         return {"models": await self._server.reload()}
 
     async def _traffic(self, request: HttpRequest) -> Traffic:
-        return self._server.traffic(request.path_params["model"])
-
-    async def _set_traffic(self, request: HttpRequest) -> Traffic:
+        if request.method != "PUT":
+            return self._server.traffic(request.path_params["model"])
         try:
             traffic = msgspec.json.decode(await request.body(), type=Traffic)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
