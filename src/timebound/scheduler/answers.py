@@ -30,8 +30,8 @@ from timebound.types import Deliver, Outcome, Quality, Request, Result, Source
 _MOST_OF_A_LIMIT = 0.1
 """No more than this share of a request's time is kept free at its end, for writing and for its fallback each."""
 
-_WORTH_ARMING_S = 0.002
-"""Guards that are set are moved only if so much more is to be kept free than when they were set."""
+_WORTH_ARMING, _WORTH_ARMING_S = 1.25, 0.002
+"""Guards that are set are moved only if so much more is to be kept free than when they were set: it costs a heap."""
 
 _REFUSALS = {
     "queue_full": "too many requests are waiting already",
@@ -101,13 +101,13 @@ class Answers:
 
     def add(self, pending: Pending, request: Request, deliver: Deliver, *, has_joined: bool = False) -> Attempt:
         """One more client waits for `pending`."""
+        if not self._pulse.is_running:
+            self._pulse.start()
+            self._beat(0.0, self._clock.now())  # nobody has waited for a while: old stalls are forgotten
         attempt = Attempt(next(self._numbers), request, deliver, pending, has_joined)
         self._guarded[attempt.number] = attempt
         pending.attempts.append(attempt)
         self.waiting += 1
-        if not self._pulse.is_running:
-            self._pulse.start()
-            self._beat(0.0, self._clock.now())  # nobody has waited for a while: old stalls are forgotten
         if pending.key is not None:
             self._by_key.setdefault(pending.key, pending)
         self._arm(attempt)
@@ -247,16 +247,23 @@ class Answers:
         """The process was woken so late: what is kept free follows, for those who wait already as for those to come."""
         self.margin.woke(late_s, now)
         margin_s = self._scheduler.margin_s = self.margin.seconds
-        if margin_s > self._armed_with_s + _WORTH_ARMING_S:
-            for attempt in self._guarded.values():
-                if self._guard_at(attempt) < attempt.guard_at:
-                    self._arm(attempt)
+        if margin_s > _WORTH_ARMING * self._armed_with_s + _WORTH_ARMING_S:
             self._armed_with_s = margin_s
-            if self._timer_at <= now:
-                self._on_timer()
+            self._arm_all(now)
         else:
             # What is armed too early is armed again when it fires.
             self._armed_with_s = min(self._armed_with_s, margin_s)
+
+    def _arm_all(self, now: float) -> None:
+        """Set every guard earlier; those whose time has come by that fire now."""
+        for attempt in self._guarded.values():
+            attempt.guard_at = min(attempt.guard_at, self._guard_at(attempt))
+        self._guards[:] = [(attempt.guard_at, number) for number, attempt in self._guarded.items()]
+        heapify(self._guards)
+        if self._guards and self._guards[0][0] < self._timer_at:
+            self._set_timer(self._guards[0][0])
+        if self._timer_at <= now:
+            self._on_timer()
 
     def _guard_at(self, attempt: Attempt) -> float:
         """When this attempt must be given what there is; earlier by a fallback's time where one would be needed."""

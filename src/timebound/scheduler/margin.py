@@ -13,7 +13,7 @@ _CEILING_S = 0.100
 _HALF_LIFE_S = 2.0
 """A stall is expected again for a while: what is kept free because of it halves in this time."""
 _STALLS = 2.0
-"""A request may be read one stall late, which nobody here can know, and its answer be written one stall late."""
+"""A request may be read one stall late, of which a little is never known, and its answer be written one stall late."""
 _WORTH_NOTING_S = 0.003
 _STRAIN_S = 0.030
 """Kept free while processes start, which is when cores are short: more than their start was seen to cost."""
