@@ -78,7 +78,7 @@ class Answers:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = inf
         self._armed_with_s = margin_s
-        self._pulse = Pulse(self._beat, is_needed=lambda: self.waiting > 0, clock=clock, loop=loop)
+        self.pulse = Pulse(self._beat, is_needed=lambda: self.waiting > 0, clock=clock, loop=loop)
         self.waiting = 0
 
     async def drained(self) -> None:
@@ -101,8 +101,8 @@ class Answers:
 
     def add(self, pending: Pending, request: Request, deliver: Deliver, *, has_joined: bool = False) -> Attempt:
         """One more client waits for `pending`."""
-        if not self._pulse.is_running:
-            self._pulse.start()
+        if not self.pulse.is_running:
+            self.pulse.start()
             self._beat(0.0, self._clock.now())  # nobody has waited for a while: old stalls are forgotten
         attempt = Attempt(next(self._numbers), request, deliver, pending, has_joined)
         self._guarded[attempt.number] = attempt
@@ -238,10 +238,6 @@ class Answers:
         """Processes are being started, or are up."""
         self.margin.is_strained = is_on
         self._beat(0.0, self._clock.now())
-
-    def is_behind(self, now: float) -> bool:
-        """Whether what is read now may have lain unread for a while."""
-        return self.margin.is_stalling or self._pulse.is_behind(now)
 
     def _beat(self, late_s: float, now: float) -> None:
         """The process was woken so late: what is kept free follows, for those who wait already as for those to come."""

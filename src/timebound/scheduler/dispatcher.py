@@ -112,9 +112,10 @@ class Dispatcher:
         batches = [running.batch for running in self._floor.running.values()]
         return not self._floor.free and bool(batches) and all(now - b.started > limit_s(b) for b in batches)
 
-    def is_behind(self, now: float) -> bool:
-        """Whether this process may be late to read what clients send."""
-        return self._answers.is_behind(now)
+    @property
+    def is_behind(self) -> Callable[[float], bool]:
+        """Asked with the time, whether this process may be late to read what clients send."""
+        return self._answers.pulse.is_behind  # asked for every request, so without a call more
 
     def queued(self) -> int:
         """Requests that wait for a slot."""

@@ -14,7 +14,6 @@ _HALF_LIFE_S = 2.0
 """A stall is expected again for a while: what is kept free because of it halves in this time."""
 _STALLS = 2.0
 """A request may be read one stall late, of which a little is never known, and its answer be written one stall late."""
-_WORTH_NOTING_S = 0.003
 _STRAIN_S = 0.030
 """Kept free while processes start, which is when cores are short: more than their start was seen to cost."""
 
@@ -54,11 +53,6 @@ class Margin:
         left_s = self._stall_s * 0.5 ** ((now - self._stalled_at) / _HALF_LIFE_S)
         self._stall_s, self._stalled_at = max(left_s, min(late_s, _CEILING_S / _STALLS)), now
         self._settle()
-
-    @property
-    def is_stalling(self) -> bool:
-        """Whether this process was woken late a short while ago."""
-        return self._stall_s > _WORTH_NOTING_S
 
     def _settle(self) -> None:
         strain_s = _STRAIN_S if self.is_strained else 0.0

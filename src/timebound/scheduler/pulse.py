@@ -8,7 +8,8 @@ from collections.abc import Callable
 from timebound.clock import Clock
 
 EVERY_S = 0.02
-_OVERDUE_S = 0.002
+_OVERDUE_S = 0.005
+"""A beat so late shows that the loop stood still; a busy one is a little late all the time."""
 
 
 class Pulse:
@@ -27,11 +28,12 @@ class Pulse:
         self._clock = clock
         self._loop = loop
         self._due = 0.0
+        self._behind_until = 0.0
         self.is_running = False
 
     def is_behind(self, now: float) -> bool:
-        """Whether the event loop may be late: its beat is overdue, or there is none."""
-        return now - self._due > _OVERDUE_S or not self.is_running
+        """Whether what is read now may have lain unread: the beat is overdue, or has just been, or there is none."""
+        return now - self._due > _OVERDUE_S or now < self._behind_until or not self.is_running
 
     def start(self) -> None:
         """Somebody waits from now on."""
@@ -41,7 +43,10 @@ class Pulse:
 
     def _fire(self) -> None:
         now = self._clock.now()
-        self._beat(max(0.0, now - self._due), now)
+        late_s = max(0.0, now - self._due)
+        if late_s > _OVERDUE_S:
+            self._behind_until = now + late_s  # who came while it stood still is read from now on
+        self._beat(late_s, now)
         self.is_running = False
         if self._is_needed():
             self.start()
