@@ -54,6 +54,7 @@ PAUSE_S = (0.5, 2.5)
 BAD = ("lost", "late", "wrong", "answered_twice", "mixed_batches", "stale", "reloads_failed_requests")
 STILL_S = 0.008
 """A watcher that asks for nothing and waits longer than this for a core is on a machine that others keep busy."""
+LAST_S = 0.4
 TOLD = 20
 """So many requests that are not as they should be are told one by one."""
 
@@ -206,15 +207,21 @@ class Run:
         waited_s, longest_s = self._stillness.waited_s(entry.sent, end), self._stillness.longest_s(entry.sent, end)
         return entry.seconds - deadline_s < waited_s and longest_s > STILL_S
 
+    def _account(self, start: float, end: float) -> str:
+        """How the gateway spent this time, in words."""
+        seen = self._stillness
+        ran, waited, longest = seen.ran_s(start, end), seen.waited_s(start, end), seen.longest_s(start, end)
+        return f"ran {1e3 * ran:.0f} ms, waited {1e3 * waited:.0f} ms for cores (the watcher {1e3 * longest:.0f} ms)"
+
     def _tell_bad(self, ledger: Ledger) -> None:
         bad = [entry for entry in ledger.entries if ledger.is_bad(entry)]
         for entry in bad[:TOLD]:
             say(f"not as it should be: {entry}")
             end = entry.sent + entry.seconds
             faults = ", ".join(f"{name} {at - end:+.2f} s" for at, name in self._made if -3.0 < at - end < 0)
-            waited_s, longest_s = self._stillness.waited_s(entry.sent, end), self._stillness.longest_s(entry.sent, end)
             say(f"  before its answer: {faults or 'no fault'}")
-            say(f"  the gateway waited {1e3 * waited_s:.0f} ms for cores, the watcher {1e3 * longest_s:.0f} ms for one")
+            say(f"  the gateway in its time {self._account(entry.sent, end)}")
+            say(f"  in its last {LAST_S} s {self._account(end - LAST_S, end)}")
         if len(bad) > TOLD:
             say(f"and {len(bad) - TOLD} more")
 

@@ -21,28 +21,30 @@ _MOST_LOOKS = 2000
 
 
 def watch(pid: int) -> None:
-    """Print when it woke, how late that was, and how long the other waited since the last look; until it is killed."""
+    """Print when it woke, how late that was, and how long the other ran and waited since the last line; for ever."""
     account = os.open(f"/proc/{pid}/task/{pid}/schedstat", os.O_RDONLY)
-    waited_s = _waited_s(account)
+    told = _account(account)
     while True:
         due = time.monotonic() + SLEEP_S
         time.sleep(SLEEP_S)
         now = time.monotonic()
-        before, waited_s = waited_s, _waited_s(account)
-        if now - due > NOTED_S or waited_s - before > NOTED_S:
-            print(f"{now:.6f} {now - due:.6f} {waited_s - before:.6f}", flush=True)
+        ran_s, waited_s = _account(account)
+        if now - due > NOTED_S or waited_s - told[1] > NOTED_S:
+            print(f"{now:.6f} {now - due:.6f} {waited_s - told[1]:.6f} {ran_s - told[0]:.6f}", flush=True)
+            told = ran_s, waited_s
 
 
-def _waited_s(account: int) -> float:
-    """Seconds it was ready to run and did not."""
-    return int(os.pread(account, 100, 0).split()[1]) * 1e-9
+def _account(file: int) -> tuple[float, float]:
+    """Seconds it ran, and seconds it was ready to run and did not."""
+    ran, waited, _ = os.pread(file, 100, 0).split()
+    return int(ran) * 1e-9, int(waited) * 1e-9
 
 
 class Stillness:
     """The watcher beside a process, for the length of a `with` block; what it saw can be asked then and later."""
 
     def __init__(self) -> None:
-        self._looks: list[tuple[float, float, float]] = []
+        self._looks: list[tuple[float, float, float, float]] = []
         self.cpu_s = 0.0
         """What the process has used of a core."""
 
@@ -68,19 +70,24 @@ class Stillness:
         # Without seeking: the watcher writes at the same file position.
         file = self._output.fileno()
         rows = [line.split() for line in os.pread(file, os.fstat(file).st_size, 0).splitlines(keepends=True)]
-        self._looks = [(float(row[0]), float(row[1]), float(row[2])) for row in rows if len(row) == 3]
+        whole = [tuple(map(float, row)) for row in rows if len(row) == 4]
+        self._looks = [(woke, late_s, waited_s, ran_s) for woke, late_s, waited_s, ran_s in whole]
 
     def longest_s(self, start: float = 0.0, end: float = float("inf")) -> float:
         """The longest time the watcher itself waited for a core between two points in time."""
-        return max((late_s for woke, late_s, _ in self._from(start) if woke - late_s < end), default=0.0)
+        return max((late_s for woke, late_s, _, _ in self._from(start) if woke - late_s < end), default=0.0)
 
     def waited_s(self, start: float, end: float) -> float:
-        """How long the process beside it was ready to run and had no core; waits of under 4 ms are left out."""
-        return sum(waited_s for woke, _, waited_s in self._from(start) if woke < end + SLEEP_S)
+        """How long the process beside it was ready to run and had no core."""
+        return sum(waited_s for woke, _, waited_s, _ in self._from(start) if woke < end + SLEEP_S)
 
-    def _from(self, start: float) -> list[tuple[float, float, float]]:
+    def ran_s(self, start: float, end: float) -> float:
+        """How long it ran."""
+        return sum(ran_s for woke, _, _, ran_s in self._from(start) if woke < end + SLEEP_S)
+
+    def _from(self, start: float) -> list[tuple[float, float, float, float]]:
         """What was seen from a point in time on, for as long as a request lives at most."""
-        first = bisect_left(self._looks, (start, 0.0, 0.0))
+        first = bisect_left(self._looks, (start, 0.0, 0.0, 0.0))
         return self._looks[first : first + _MOST_LOOKS] if start else self._looks
 
 

@@ -12,6 +12,7 @@ import ctypes
 import os
 import signal
 import threading
+from _thread import start_new_thread
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -36,7 +37,7 @@ class Process:
 
     async def start(self) -> None:
         """Start it; raises `OSError` if that cannot be done."""
-        threading.Thread(target=self._live, args=self._arguments, name="child", daemon=True).start()
+        start_new_thread(self._live, self._arguments)  # `Thread.start` would wait until the thread runs
         await asyncio.shield(self._started)
 
     async def wait(self) -> int:
