@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import sys
+import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from timebound.log import HumanFormatter, JsonFormatter, set_up_logging
+from timebound.log import HumanFormatter, JsonFormatter, ThreadedHandler, set_up_logging
 
 
 @pytest.fixture
@@ -130,3 +132,34 @@ def test_uvicorns_own_life_is_not_told_twice(root_logger: logging.Logger, capsys
     set_up_logging("debug", as_json=True)
     logging.getLogger("uvicorn.error").info("Started server process")
     assert capsys.readouterr().err == ""
+
+
+class Stuck(io.StringIO):
+    """Whoever reads it stands still until `go` is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.go = threading.Event()
+
+    def write(self, text: str) -> int:
+        assert self.go.wait(20)
+        return super().write(text)
+
+
+def test_a_reader_that_stands_still_holds_nobody_up_and_is_told_what_it_missed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("timebound.log._MOST_LINES", 3)
+    stream = Stuck()
+    handler = ThreadedHandler(stream)
+    handler.setFormatter(JsonFormatter())
+    for number in range(10):
+        handler.handle(record(f"line {number}"))
+    stream.go.set()
+    handler.close()
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    missed = [line["count"] for line in lines if line["message"] == "log lines dropped"]
+    seen = [line["message"] for line in lines if line["message"].startswith("line")]
+    assert seen == [f"line {number}" for number in range(len(seen))]
+    assert len(seen) in (3, 4)
+    assert missed == [10 - len(seen)]

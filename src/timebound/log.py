@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
+import queue
 import sys
+import threading
 import time
-from typing import Any
+from typing import Any, TextIO
 
 import msgspec
 
@@ -13,6 +16,10 @@ import msgspec
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
 
 _COLOURS = {"WARNING": "\x1b[33m", "ERROR": "\x1b[31m", "CRITICAL": "\x1b[1;31m"}
+
+
+_MOST_LINES = 10_000
+_FAREWELL_S = 2.0
 
 
 class HumanFormatter(logging.Formatter):
@@ -50,10 +57,56 @@ class JsonFormatter(logging.Formatter):
         return msgspec.json.encode(line, enc_hook=str).decode()
 
 
-def set_up_logging(level: str, *, as_json: bool | None = None) -> None:
+class ThreadedHandler(logging.Handler):
+    """Writes in a thread of its own: whoever reads the log may stand still, and nobody here waits for it.
+
+    What it cannot get rid of is dropped, and how much is said once it can write again.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__()
+        self._stream = stream
+        self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._dropped = 0
+        self._thread = threading.Thread(target=self._write, name="log", daemon=True)
+        self._thread.start()
+        atexit.register(self.close)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Take a line."""
+        if self._lines.qsize() >= _MOST_LINES:
+            self._dropped += 1
+            return
+        try:
+            self._lines.put(self.format(record))
+        except Exception:
+            self.handleError(record)
+
+    def close(self) -> None:
+        """Write what is left, if that can be done soon."""
+        atexit.unregister(self.close)
+        self._lines.put(None)
+        self._thread.join(timeout=_FAREWELL_S)
+        super().close()
+
+    def _write(self) -> None:
+        while (line := self._lines.get()) is not None:
+            dropped, self._dropped = self._dropped, 0
+            if dropped:
+                told = logging.makeLogRecord({"name": "timebound.log", "levelno": logging.WARNING, "count": dropped})
+                told.levelname, told.msg = "WARNING", "log lines dropped"
+                line = f"{self.format(told)}\n{line}"
+            try:
+                self._stream.write(line + "\n")
+                self._stream.flush()
+            except (OSError, ValueError):  # nobody reads it any more
+                continue
+
+
+def set_up_logging(level: str, *, as_json: bool | None = None, is_threaded: bool = False) -> None:
     """Send all loggers to stderr at `level`; the format follows the terminal unless `as_json` says."""
     human = sys.stderr.isatty() if as_json is None else not as_json
-    handler = logging.StreamHandler(sys.stderr)
+    handler: logging.Handler = ThreadedHandler(sys.stderr) if is_threaded else logging.StreamHandler(sys.stderr)
     handler.setFormatter(HumanFormatter(colour=sys.stderr.isatty()) if human else JsonFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)  # our own lines tell a server's life

@@ -82,7 +82,7 @@ def start(target: Path, config: Config) -> int:
     from timebound.server import logs_json
     from timebound.server import run as run_server
 
-    set_up_logging("debug" if config.debug else config.log_level, as_json=logs_json(config))
+    set_up_logging("debug" if config.debug else config.log_level, as_json=logs_json(config), is_threaded=True)
     try:
         return run_server(target, config)
     except SetupError as error:
