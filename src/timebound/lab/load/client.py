@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+from abc import ABC, abstractmethod
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
@@ -92,7 +93,7 @@ class Reply:
         return int(self.header(b"timebound-members").partition("/")[0] or 0)
 
 
-class Call:
+class Call(ABC):
     """One sending of a request's bytes. Exactly one of `answered` and `lost` follows, unless it is abandoned."""
 
     __slots__ = ("request", "wire")
@@ -104,13 +105,13 @@ class Call:
     def sent(self) -> None:
         """The bytes have been given to the system."""
 
+    @abstractmethod
     def answered(self, reply: Reply) -> None:
         """The whole answer is here."""
-        raise NotImplementedError
 
+    @abstractmethod
     def lost(self, why: str) -> None:
         """There will be none."""
-        raise NotImplementedError
 
 
 class Client:
