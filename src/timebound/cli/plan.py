@@ -65,6 +65,7 @@ def run(chosen: argparse.Namespace) -> int:
 
     from timebound.lab import plan, planned
     from timebound.lab.fleet import EXAMPLES
+    from timebound.lab.measured import choose
     from timebound.profile import read_saved, this_machine
 
     if chosen.print_machines:
@@ -72,7 +73,7 @@ def run(chosen: argparse.Namespace) -> int:
         return 0
     demand, kinds, file = _demand(chosen), _kinds(chosen), _profile(chosen)
     saved = read_saved(file)
-    name, profile = plan.choose(saved, chosen.model)
+    name, profile = choose(saved, chosen.model)
     offers = []
     for kind in kinds:
         print(f"simulating {kind.name}", file=sys.stderr, flush=True)

@@ -9,23 +9,19 @@ except for what the gateway took from the workers while the profile was learned.
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Sequence
 from functools import lru_cache
 from statistics import mean
-from typing import Any
 
 import msgspec
 
-from timebound.errors import SetupError
 from timebound.lab.arrivals import constant, poisson
 from timebound.lab.fleet import HOURS_PER_MONTH, MachineType
+from timebound.lab.measured import Measured, Profile
 from timebound.lab.report import Report
 from timebound.lab.simulate import Setting, Simulation
-from timebound.profile import Machine, Saved
+from timebound.profile import Machine
 from timebound.scheduler import ModelSpec, Scheduler
-from timebound.scheduler.estimate import Estimate
-from timebound.scheduler.served import BATCH_SHARE
 
 # Simulated requests of one run. More makes the 99 % surer and everything slower.
 LEAST_REQUESTS, MOST_REQUESTS = 3000, 8000
@@ -33,13 +29,10 @@ LEAST_REQUESTS, MOST_REQUESTS = 3000, 8000
 DEADLINES = 12
 HALVINGS = 5
 SEEDS = (1, 2, 3)
-DEFAULT_MAX_BATCH = 64
 # From here on a plan is doubted: days of the profile, batches it was learned from, requests/s of one machine.
 OLD_DAYS, FEW_BATCHES, FAST_RPS = 30.0, 200, 5000.0
 # The 95 % quantile over the 5 % quantile of a batch's time against its prediction. A choice, not a measurement.
 UNREST = 2.0
-# Between the 5 % and the 95 % quantile of a normal distribution, in sigmas.
-_QUANTILES_APART = 2 * 1.645
 _NAME = "model"
 
 
@@ -60,117 +53,6 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True):
     seeds: tuple[int, ...] = SEEDS
 
 
-class Profile(msgspec.Struct, frozen=True):
-    """One model's measured speed, and on what it was measured."""
-
-    learned: dict[str, Any]
-    machine: Machine = Machine()
-
-    @property
-    def members(self) -> int:
-        return len(self.learned["scale"])
-
-    @property
-    def max_batch(self) -> int:
-        return int(self.learned.get("max_batch", DEFAULT_MAX_BATCH))
-
-    @property
-    def batches(self) -> int:
-        """How many batches it was learned from."""
-        return int(sum(cell[0] for cell in self.learned["cells"]))
-
-    @property
-    def size(self) -> float:
-        """The mean size of the inputs; 1 where the model has no `size`."""
-        cells = self.learned["cells"]
-        return float(sum(cell[0] * cell[2] for cell in cells) / sum(cell[0] for cell in cells))
-
-    @property
-    def sizes(self) -> list[float]:
-        """The sizes that were met, in order."""
-        return sorted(cell[2] for cell in self.learned["cells"])
-
-    @property
-    def slots_per_core(self) -> float:
-        """How the machine was divided; one slot per core if that is not known."""
-        return self.machine.slots / self.machine.cores if self.machine.cores and self.machine.slots else 1.0
-
-    def scaled(self, speed: float) -> Profile:
-        """The same on cores that are `speed` times as fast, at the speed that was usual and not that of the end."""
-        first, *_ = scale = self.learned["scale"]
-        usual = self.learned.get("usual_drift", first)
-        steady = [part - first + usual for part in scale]
-        cells = [[count, batch, size, seconds / speed] for count, batch, size, seconds in self.learned["cells"]]
-        return Profile({**self.learned, "cells": cells, "scale": steady}, self.machine)
-
-    @property
-    def unrest(self) -> float:
-        """How much longer slow batches took than quick ones of the same size; 1 is none."""
-        fast, safe = self.learned["quantiles"]
-        return float(safe / fast)
-
-
-def choose(saved: Saved, model: str) -> tuple[str, Profile]:
-    """The model of that name, or the only one; raises `SetupError` if that leaves a choice."""
-    usable = {name: learned for name, learned in saved.models.items() if learned.get("cells")}
-    if not usable:
-        raise SetupError("the profile knows no batches; serve some requests or run `timebound tune`")
-    if not model and len(usable) == 1:
-        model = next(iter(usable))
-    if model not in usable:
-        raise SetupError(f"choose one model with --model: {', '.join(usable)}")
-    return model, Profile(usable[model], saved.machine)
-
-
-class Measured:
-    """The profile as the simulator's machine: the learned mean for a batch, and the learned scatter around it."""
-
-    def __init__(self, profile: Profile, slots: int) -> None:
-        self.members = profile.members
-        self.max_batch = profile.max_batch
-        self._estimate = Estimate(self.members, self.max_batch)
-        self._estimate.restore(profile.learned)
-        self._slots = slots
-        self._size = profile.size
-        self._known_slots = profile.machine.slots or max(map(int, profile.learned["crowd"]), default=1)
-        fast, safe = profile.learned["quantiles"]
-        self._sigma = math.log(safe / fast) / _QUANTILES_APART
-
-    def mean(self, batch: int, member: int, busy: int) -> float:
-        """Seconds of one member without scatter. Machines of another size are as crowded as the share of busy slots."""
-        level = math.ceil(busy * self._known_slots / self._slots)
-        return self._estimate.predict(batch, self._size, member, level)
-
-    def draw(self, rng: random.Random, batch: int, size: float, member: int, busy: int) -> float:
-        """One member, this time; on average the mean."""
-        del size  # all are of the mean size
-        return self.mean(batch, member, busy) * rng.lognormvariate(-(self._sigma**2) / 2, self._sigma)
-
-    def through(self, batch: int, members: int) -> float:
-        """Seconds of the first members, with every slot busy."""
-        return sum(self.mean(batch, member, self._slots) for member in range(members))
-
-    def bound(self, deadline_s: float, members: int) -> float:
-        """Requests/s if every batch had the best size that the scheduler may choose, and no slot ever waited."""
-        rates = [n / self.through(n, members) for n in self._batches(deadline_s)]
-        return self._slots * max(rates)
-
-    def is_cut(self, deadline_s: float) -> bool:
-        """Whether larger batches than were ever measured might be better."""
-        *_, before, last = [0.0, *(n / self.through(n, self.members) for n in self._batches(deadline_s))]
-        return self._trusted < self.max_batch and len(self._batches(deadline_s)) == self._trusted and last > before
-
-    @property
-    def _trusted(self) -> int:
-        """The scheduler believes in batches of twice the size that it has met."""
-        return max(1, min(self.max_batch, 2 * self._estimate.largest_batch))
-
-    def _batches(self, deadline_s: float) -> list[int]:
-        """Sizes that the scheduler may choose in an overload."""
-        longest_s = BATCH_SHARE * deadline_s
-        return [n for n in range(1, self._trusted + 1) if self.through(n, self.members) <= longest_s] or [1]
-
-
 class World:
     """One machine of a type, to be asked how it does at a rate."""
 
@@ -188,12 +70,12 @@ class World:
         requests = min(MOST_REQUESTS, max(LEAST_REQUESTS, DEADLINES * deadline_s * rate))
         until = since + requests / rate + 3.2 * deadline_s
         setting = Setting(
-            {_NAME: pace}, deadline_s=deadline_s, slots=self.slots, retries=0, until=until, judge_from=since, seed=seed
-        )
+            {_NAME: pace}, deadline_s=deadline_s, slots=self.slots, margin_s=self._profile.margin_s, retries=0,
+            until=until, judge_from=since, seed=seed,
+        )  # fmt: skip
         scheduler = Scheduler(setting.margin_s)
         scheduler.add_model(ModelSpec(_NAME, deadline_s, pace.members, pace.max_batch), self._profile.learned)
-        size = self._profile.size
-        arrivals = poisson(constant(rate, ramp_s=1.0), rate, until, model=_NAME, seed=seed, size=lambda _: size)
+        arrivals = poisson(constant(rate, ramp_s=1.0), rate, until, model=_NAME, seed=seed, size=pace.size)
         return Simulation(setting, arrivals, scheduler=scheduler).run()
 
     def is_enough(self, report: Report) -> bool:
@@ -315,8 +197,6 @@ def doubts(profile: Profile, offers: Sequence[Offer], age_days: float, here: Mac
     if profile.unrest > UNREST:
         text = f"equal batches took up to {profile.unrest:.1f} times as long as others when it was measured"
         said.append(f"{text}; run `timebound tune --fresh` when the machine is quiet")
-    if profile.sizes[-1] > 1.5 * profile.sizes[0]:
-        said.append(f"inputs vary in size; all are taken to be of the mean, {profile.size:.3g}")
     if profile.batches < FEW_BATCHES:
         said.append(f"the profile was learned from {profile.batches} batches only; run `timebound tune`")
     if any(each.is_cut for each in offers):

@@ -19,6 +19,7 @@ in a row are news.
 
 from __future__ import annotations
 
+import itertools
 import math
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
@@ -28,6 +29,8 @@ from typing import Any
 from timebound.scheduler.queue import length_bucket
 
 WINDOW = 64  # ratios kept for the quantiles
+LONG_WINDOW = 1024  # ratios kept for the profile: how batches scatter, bad moments included
+SCATTER_PARTS = 64  # what is saved of them: the means of so many parts of equal count
 DRIFT_RATE = 0.15
 DRIFT_LEAK = 0.005  # what lasts moves into the cells; else drift would wander off with sizes that are not run
 USUAL_RATE = 0.01
@@ -99,6 +102,9 @@ class Estimate:
         self._tried: dict[int, int] = {}  # batch bucket -> observation number
         self._ratios: deque[float] = deque()
         self._ordered: list[float] = []
+        # Ratios, and the seconds of stragglers beyond STRAGGLER times what was predicted: what delays them comes from
+        # outside and is as long for a short batch as for a long one.
+        self._scattered: deque[tuple[float, float]] = deque(maxlen=LONG_WINDOW)
         self._suspicious: set[tuple[int, int, int]] = set()  # (batch, length, member) whose last time was far off
         self.curves: dict[int, Curve] = {}  # by length; kept until the shape is refitted
         self._corrections: dict[int, list[tuple[float, float]]] = {}  # by length; kept until the next fit
@@ -178,7 +184,9 @@ class Estimate:
             self.overhead, self.per_item = seconds / 2, seconds / 2 / (batch * size)  # as in `guess`
             self._shapes.clear()
         if member in self._known_members:  # of a member that never ran nothing was predicted
-            ratio = seconds / self.predict(batch, size, member, busy)
+            predicted = self.predict(batch, size, member, busy)
+            ratio = seconds / predicted
+            self._scattered.append((min(ratio, STRAGGLER), max(0.0, seconds - STRAGGLER * predicted)))
             if self._is_straggler(ratio, (bucket, length, member)):
                 self._remember(STRAGGLER)  # it counts as slow, but how slow says nothing about the others
                 return
@@ -337,10 +345,21 @@ class Estimate:
             "crowd": {str(level): round(value, 5) for level, value in self._crowd.items()},
             "largest": [self.largest_batch, self.largest_work],
             "quantiles": [round(self.fast, 4), round(self.safe, 4)],
-            # For plans made from the profile; `restore` goes on from the last moment and needs neither.
+            # For plans made from the profile; `restore` goes on from the last moment and needs none of these.
             "usual_drift": round(self._usual_drift, 5),
             "max_batch": self.max_batch,
+            "scatter": self._scatter(),
         }
+
+    def _scatter(self) -> list[list[float]]:
+        """Ratio and seconds beyond, from the quickest to the slowest; their means are those of all that was kept."""
+        ordered = sorted(self._scattered)
+        parts = min(SCATTER_PARTS, len(ordered))
+        edges = [len(ordered) * part // parts for part in range(parts + 1)] if parts else []
+        return [
+            [round(sum(column) / (end - start), 5) for column in zip(*ordered[start:end], strict=True)]
+            for start, end in itertools.pairwise(edges)
+        ]
 
     def restore(self, profile: dict[str, Any]) -> None:
         """Continue from a saved profile. Old counts weigh little, so that a changed machine is learned quickly."""

@@ -53,8 +53,7 @@ class Scheduler:
             return
         served = self._models[spec.name] = Served(spec)
         if profile:
-            served.estimate.restore(profile)
-            served.trusted_from = served.estimate.observations
+            served.restore(profile)
 
     def remove_model(self, name: str) -> list[Ticket]:
         """Stop serving a model; its waiting tickets are returned."""
@@ -89,7 +88,8 @@ class Scheduler:
 
     def profile(self) -> dict[str, Any]:
         """What was learned, JSON-able, by model."""
-        return {name: served.estimate.save() for name, served in self._models.items() if served.estimate.known}
+        known = {name: served for name, served in self._models.items() if served.estimate.known}
+        return {name: {**served.save(), "margin_s": round(self.margin_s, 5)} for name, served in known.items()}
 
     def queued(self, model: str | None = None) -> int:
         """How many tickets wait, for one model or for all."""

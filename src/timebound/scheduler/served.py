@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import inf
+from typing import Any
 
 from timebound.scheduler.estimate import Curve, Estimate
 from timebound.scheduler.load import LONG_MEMORY, Arrivals, ServedShare
@@ -17,6 +18,8 @@ BATCH_SHARE = 0.4
 PATIENT_TICKETS = 64
 SAME_TIMEOUT = 1.1
 
+OLD_LENGTHS = 1000.0  # requests of earlier days that count when lengths are told; today's outweigh them soon
+
 GROW_AFTER_S = 60.0  # without want of memory, until batches of twice the size are allowed
 
 
@@ -29,6 +32,7 @@ class Served:
         "grows_at",
         "lanes",
         "last_learned",
+        "lengths",
         "patience_s",
         "patient",
         "queued",
@@ -45,6 +49,7 @@ class Served:
         self.estimate = Estimate(spec.members, spec.max_batch)
         self.lanes: dict[int, Lane] = {}
         self.shares: dict[int, ServedShare] = {}  # by lane
+        self.lengths: dict[int, float] = {}  # by lane: how many came, for plans made from the profile
         self.arrivals = Arrivals(spec.deadline_s)
         self.grows_at = inf  # when larger batches are tried again after memory ran short
         self.queued = 0
@@ -112,7 +117,20 @@ class Served:
                 self.arrivals.short.add(work_s, now)
                 self.arrivals.long.add(work_s, now)
                 self.shares[lane.bucket].offered.add(lane.fresh, now)
+                self.lengths[lane.bucket] = self.lengths.get(lane.bucket, 0.0) + lane.fresh
                 lane.fresh = 0
+
+    def save(self) -> dict[str, Any]:
+        """A small JSON-able profile: the estimate, and how many came of each length."""
+        return {**self.estimate.save(), "lengths": {str(bucket): count for bucket, count in self.lengths.items()}}
+
+    def restore(self, profile: dict[str, Any]) -> None:
+        """Continue from a saved profile."""
+        self.estimate.restore(profile)
+        self.trusted_from = self.estimate.observations
+        known = profile.get("lengths", {})
+        weight = min(1.0, OLD_LENGTHS / max(1.0, sum(known.values())))
+        self.lengths = {int(bucket): count * weight for bucket, count in known.items()}
 
     def curve(self, lane: Lane) -> Curve:
         known = self.estimate.curves.get(lane.bucket)  # asked several times per request
