@@ -1,12 +1,13 @@
 """Whether `timebound bench` can be trusted: against wrk, on a server that stalls, and how much one core can send.
 
-Three parts. `wrk`: the same closed loop on an echo server that works 50 us for each request, in turns; requests/s must
-agree within 5 %.
+Three parts. `wrk`: the same closed loop on an echo server that works 100 us for each request, in turns of two seconds;
+requests/s must agree within 5 %. The median of the ratios of neighbouring turns counts, of the half of the pairs in
+which other programs took least of the machine. The server has a session of its own: Linux divides a busy machine among
+sessions, so a client in the same one takes from its server what it needs itself, and ours needs more than wrk.
 `stall`: a server that stands still for 500 ms, once; the open loop must show it in its 99th percentile, where a closed
 loop has it in a handful of requests. `rate`: open loop against the simplest echo server, from one core.
-The server has one core to itself and the client another, as far as there are two. With --realtime both go ahead of all
-other programs where that is allowed (it needs root): for machines that are never quiet. Linux takes 50 ms of each
-second from such programs, and a client at work all the time loses up to 5 % more by it than one that just started.
+The server is on one core and both clients are on another, as far as there are two. `foreign_cpu` is what other programs
+took, in cores.
 """
 
 import argparse
@@ -35,20 +36,19 @@ PARTS = ("wrk", "stall", "rate")
 CORES = sorted(os.sched_getaffinity(0))
 SERVER_CORE, CLIENT_CORE = str(CORES[0]), str(CORES[-1])
 CONCURRENCY = 50
-# What a request costs the server that both clients ask: about what a small real one does.
-WORK_US = 50
+# What a request costs the server that both clients ask: enough that the server is the slower of the two.
+WORK_US = 100
 BODY = '{"values": [0.5, 1.25, -2.0]}'
 AGREEMENT = 0.05
 STALL_S, STALL_AFTER_S = 0.5, 1.0
 STALL_RATE = 200
 RATE = 5000
-REALTIME = "BENCH_REALTIME"
 
 EXAMPLES = """\
 examples:
   python benchmarks/bench_check.py --quick
   python benchmarks/bench_check.py --json out.json
-  python benchmarks/bench_check.py --only wrk --rounds 15
+  python benchmarks/bench_check.py --only wrk --pairs 30
 """
 
 
@@ -71,20 +71,15 @@ def bench(url: str, *flags: str) -> dict[str, Any]:
     program = Path(sys.executable).parent / "timebound"
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "results.json"
-        command = [*pinned(CLIENT_CORE), str(program), "bench", url, *flags, "--json", str(file)]
+        command = ["taskset", "-c", CLIENT_CORE, str(program), "bench", url, *flags, "--json", str(file)]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         level: dict[str, Any] = json.loads(file.read_text())["levels"][0]
         return level
 
 
-def pinned(core: str) -> list[str]:
-    """What keeps a command on one core, and ahead of others if they disturb."""
-    return ["taskset", "-c", core, *(["chrt", "-f", "1"] if REALTIME in os.environ else [])]
-
-
 def wrk(url: str, concurrency: int, seconds: int, body: str) -> Seen:
     """wrk on the client's core."""
-    return run_wrk(url, concurrency, seconds, body, before=pinned(CLIENT_CORE))
+    return run_wrk(url, concurrency, seconds, body, before=("taskset", "-c", CLIENT_CORE))
 
 
 def echo_server(*flags: str) -> tuple[AbstractContextManager[object], str]:
@@ -95,7 +90,8 @@ def echo_server(*flags: str) -> tuple[AbstractContextManager[object], str]:
 
 
 def _pinned(name: str, command: Sequence[str], answers: Any) -> Server:
-    return Server(name, [*pinned(SERVER_CORE), *command], {"TIMEBOUND_PROFILES": "none"}, answers)
+    command = ["taskset", "-c", SERVER_CORE, *command]
+    return Server(name, command, {"TIMEBOUND_PROFILES": "none"}, answers, is_apart=True)
 
 
 class _Listening:
@@ -109,32 +105,52 @@ class _Listening:
             return probe.connect_ex((HOST, self._port)) == 0
 
 
-def agree_with_wrk(rounds: int, seconds: int, findings: Findings) -> None:
-    """Closed loop, both clients in turn; the median of the ratios of neighbours counts, so that noise hits both."""
+@dataclass(frozen=True)
+class Pair:
+    """The two clients one after the other, and what others took of the machine meanwhile, in cores."""
+
+    theirs: Seen
+    ours: dict[str, float]
+    foreign_cpu: float
+
+    @property
+    def ratio(self) -> float:
+        return self.ours["answered_rps"] / self.theirs.rps
+
+
+def turn_in_pair(url: str, seconds: int, is_wrk_first: bool) -> Pair:
+    """Who begins changes from pair to pair, so that a machine that grows slower or faster favours nobody."""
+    foreign = ForeignLoad()
+    theirs = wrk(url, CONCURRENCY, seconds, BODY) if is_wrk_first else None
+    ours = bench(url, "--clients", str(CONCURRENCY), "--duration", f"{seconds}s", "--body", BODY)["figures"]
+    return Pair(theirs or wrk(url, CONCURRENCY, seconds, BODY), ours, foreign.cores())
+
+
+def agree_with_wrk(pairs: int, seconds: int, findings: Findings) -> None:
+    """Closed loop, both clients in turn."""
     server, url = echo_server("--work-us", str(WORK_US))
-    theirs: list[Seen] = []
-    ours: list[dict[str, float]] = []
+    seen: list[Pair] = []
     with server:
-        for number in range(rounds):
-            say(f"wrk: round {number + 1} of {rounds}")
-            theirs.append(wrk(url, CONCURRENCY, seconds, BODY))
-            flags = ("--clients", str(CONCURRENCY), "--duration", f"{seconds}s", "--body", BODY)
-            ours.append(bench(url, *flags)["figures"])
-    ratios = [own["answered_rps"] / other.rps for own, other in zip(ours, theirs, strict=True)]
-    # A drift of the machine favours the second of each pair or the first of the next one.
-    ratios += [own["answered_rps"] / other.rps for own, other in zip(ours[:-1], theirs[1:], strict=True)]
-    ratio = median(ratios)
+        turn_in_pair(url, 1, is_wrk_first=True)  # both programs and the server are in memory then
+        for number in range(pairs):
+            seen.append(turn_in_pair(url, seconds, is_wrk_first=number % 2 == 0))
+            say(f"wrk: {seen[-1].ratio:.3f} of its requests/s, others took {seen[-1].foreign_cpu:.2f} cores")
+    quiet = sorted(seen, key=lambda pair: pair.foreign_cpu)[: (pairs + 1) // 2]
+    ratio = median(pair.ratio for pair in quiet)
+    theirs, ours = [pair.theirs for pair in quiet], [pair.ours for pair in quiet]
     findings.figures |= {
         "wrk_rps": median(each.rps for each in theirs),
         "bench_rps": median(each["answered_rps"] for each in ours),
         "bench_over_wrk": ratio,
+        "bench_over_wrk_all_pairs": median(pair.ratio for pair in seen),
         "wrk_p50_ms": median(each.p50_ms for each in theirs),
         "bench_p50_ms": median(each["p50_ms"] for each in ours),
         "wrk_p99_ms": median(each.p99_ms for each in theirs),
         "bench_p99_ms": median(each["p99_ms"] for each in ours),
         "bench_client_cpu": median(each["client_cpu"] for each in ours),
         "wrk_client_cpu": median(each.cpu for each in theirs),
-        "bench_failed": sum(each["failed"] for each in ours),
+        "bench_failed": sum(pair.ours["failed"] for pair in seen),
+        "counted_foreign_cpu": median(pair.foreign_cpu for pair in quiet),
     }
     findings.claim(abs(ratio - 1) <= AGREEMENT, f"requests/s are {ratio:.3f} of wrk's, within {AGREEMENT:.0%}")
 
@@ -197,18 +213,15 @@ def send_fast(seconds: int, findings: Findings) -> None:
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = options_parser(__doc__, EXAMPLES)
     add_choice(parser, "--only", PARTS, "parts")
-    parser.add_argument("--rounds", type=int, metavar="N", help="turns of each client in the part wrk")
-    parser.add_argument("--realtime", action="store_true", help="ahead of other programs, where that is allowed")
+    parser.add_argument("--pairs", type=int, metavar="N", help="turns of each client in the part wrk")
     return parser.parse_args(arguments)
 
 
 def run(options: argparse.Namespace) -> Findings:
     """All parts that were asked for."""
-    if options.realtime:
-        os.environ[REALTIME] = "1"
     findings, foreign = Findings(), ForeignLoad()
     if "wrk" in options.only:
-        agree_with_wrk(options.rounds or (4 if options.quick else 9), 2 if options.quick else 4, findings)
+        agree_with_wrk(options.pairs or (6 if options.quick else 20), 2, findings)
     if "stall" in options.only:
         show_stall(3 if options.quick else 5, findings)
     if "rate" in options.only:

@@ -4,8 +4,8 @@ Two models: `networks` (three small CNNs as one model) and `text` (a transformer
 deadlines each. Two servers of the same app are up side by side. One learns and leaves its profile, the other is judged.
 They are asked in turns of a few seconds at the same rate, by the same client on the same cores, so whatever the client
 takes and whatever disturbs the machine is in both. The rate goes up by a step after a turn with 99 % in time, and down
-after one with less. In the end the largest rate with 99 % in time is predicted from the profile alone, and read off the
-judged server's turns: a curve that never falls is laid through their misses, and where it passes 1 % is the measured one.
+after one with less. In the end the largest rate with 99 % in time is predicted from the profile alone, and measured by
+the judged server's turns: a curve that never falls is laid through their misses; where it passes 1 % is the rate.
 `foreign_cpu` is what other programs took meanwhile, in cores; a machine that others use tells little.
 """
 
@@ -49,7 +49,7 @@ EXAMPLES = """\
 examples:
   python benchmarks/plan_check.py --quick
   python benchmarks/plan_check.py --only text --json plan.json
-  python benchmarks/plan_check.py --keep profiles/            then: timebound plan --profile profiles/text_250ms.json ...
+  python benchmarks/plan_check.py --keep profiles/      then: timebound plan --profile profiles/text_250ms.json ...
 """
 
 
@@ -166,22 +166,27 @@ def crossing(turns: Sequence[Turn], misses: float) -> float:
     Misses rise with the rate, so neighbours that say otherwise are taken together (isotonic regression). Between the
     last group below the bar and the first one above, the share is taken to grow evenly.
     """
-    groups: list[tuple[float, float, float]] = []  # mean rate, share of misses, requests
+    groups: list[Turn] = []
     for turn in sorted(turns, key=lambda turn: turn.rate):
-        group = (turn.rate, 1 - turn.goodput, turn.requests)
-        while groups and groups[-1][1] >= group[1]:
-            last = groups.pop()
-            count = last[2] + group[2]
-            group = tuple((a * last[2] + b * group[2]) / count for a, b in zip(last[:2], group[:2], strict=True)) + (
-                count,
-            )  # type: ignore[assignment]
+        group = turn
+        while groups and groups[-1].goodput <= group.goodput:
+            group = _together(groups.pop(), group)
         groups.append(group)
-    below = [group for group in groups if group[1] <= misses]
-    above = [group for group in groups if group[1] > misses]
+    below = [group for group in groups if 1 - group.goodput <= misses]
+    above = [group for group in groups if 1 - group.goodput > misses]
     if not below or not above:  # the answer lies beyond
-        return above[0][0] if above else below[-1][0]
-    (low, few, _), (high, many, _) = below[-1], above[0]
-    return low + (high - low) * (misses - few) / (many - few)
+        return above[0].rate if above else below[-1].rate
+    low, high = below[-1], above[0]
+    return low.rate + (high.rate - low.rate) * (low.goodput + misses - 1) / (low.goodput - high.goodput)
+
+
+def _together(one: Turn, other: Turn) -> Turn:
+    requests = one.requests + other.requests
+
+    def pooled(first: float, second: float) -> float:
+        return (first * one.requests + second * other.requests) / requests
+
+    return Turn(pooled(one.rate, other.rate), requests, pooled(one.goodput, other.goodput), 0.0)
 
 
 def run(options: argparse.Namespace) -> dict[str, float]:

@@ -26,10 +26,21 @@ class Server:
 
     It stays in the session of the benchmark, so that all contestants are scheduled in one autogroup, but
     gets its own process group, so that Ctrl-C reaches the benchmark alone, which then stops it in order.
+    With `is_apart` it gets a session of its own, as a server that was started for itself has: then what it gets of a
+    busy machine does not depend on what its client takes.
     """
 
-    def __init__(self, name: str, command: Sequence[str], env: Mapping[str, str], answers: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        env: Mapping[str, str],
+        answers: Callable[[], bool],
+        *,
+        is_apart: bool = False,
+    ) -> None:
         self.name = name
+        self._is_apart = is_apart
         self.first_answer_s = 0.0
         self._command = list(command)
         self._env = {**os.environ, **env}
@@ -46,7 +57,8 @@ class Server:
                 stdin=subprocess.DEVNULL,
                 stdout=self._output,
                 stderr=subprocess.STDOUT,
-                process_group=0,
+                process_group=None if self._is_apart else 0,
+                start_new_session=self._is_apart,
                 preexec_fn=die_with_parent,  # noqa: PLW1509 - the benchmark has no threads
             )
             self._wait_for_answer(started + START_TIMEOUT_S)

@@ -101,7 +101,9 @@ def test_a_deadline_that_no_batch_meets_leaves_no_offer() -> None:
 def test_the_usual_speed_counts_and_not_that_of_the_last_moment() -> None:
     calm = profile()
     disturbed = Profile({**calm.learned, "scale": [1.0], "usual_drift": 0.0}, HERE)
-    assert Measured(disturbed.scaled(1.0), 2).mean(8, 1.0, 0, 2) < 1.2 * Measured(calm.scaled(1.0), 2).mean(8, 1.0, 0, 2)
+    assert Measured(disturbed.scaled(1.0), 2).mean(8, 1.0, 0, 2) < 1.2 * Measured(calm.scaled(1.0), 2).mean(
+        8, 1.0, 0, 2
+    )
 
 
 def text_profile(lengths: tuple[float, ...] = (8.0, 32.0)) -> Profile:

@@ -102,7 +102,7 @@ class Call(ABC):
         self.request = request
         self.wire: _Wire | None = None
 
-    def sent(self) -> None:
+    def sent(self) -> None:  # noqa: B027 - who does not care need not say so
         """The bytes have been given to the system."""
 
     @abstractmethod
