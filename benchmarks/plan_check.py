@@ -11,6 +11,7 @@ the judged server's turns: a curve that never falls is laid through their misses
 
 import argparse
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -32,7 +33,7 @@ from timebound.lab.fleet import MachineType
 from timebound.lab.load.launch import serving
 from timebound.lab.load.processes import ForeignLoad
 from timebound.lab.measured import choose
-from timebound.lab.plan import Demand, World
+from timebound.lab.plan import Demand, World, largest_rates
 from timebound.profile import ProfileFile, read_saved
 
 MODELS = {"networks": "single_app.py", "text": "text_app.py"}
@@ -130,15 +131,13 @@ class Case:
             if self._turn(judged, rate, length.learn_s).goodput < SATURATED:
                 break
             rate *= RAISE
-        return rate / RAISE**0.5
+        return rate / math.sqrt(RAISE)
 
     def predict(self) -> float:
         """The largest rate, from the profile alone."""
         _, profile = choose(read_saved(self.profile), "")
         demand = Demand(rate=1.0, average=1.0, deadline_s=self._deadline_s, goodput=GOODPUT)
-        world = World(profile, MachineType("here", CORES, 0.0), demand)
-        first = world.most(demand.seeds[0])
-        return mean([first, *(world.most(seed, first) for seed in demand.seeds[1:])])
+        return mean(largest_rates(World(profile, MachineType("here", CORES, 0.0), demand), demand.seeds))
 
 
 def figures_of(url: str, *flags: str) -> dict[str, float]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import random
 from typing import Any
 
 
@@ -25,3 +27,69 @@ def sample(schema: dict[str, Any], defs: dict[str, Any] | None = None) -> Any:
         more = int(schema.get("minItems", 0)) - len(first)
         return first + [sample(schema.get("items") or {}, defs) for _ in range(more)]
     return {"string": "", "integer": 0, "number": 0.0, "boolean": False}.get(str(schema.get("type")))
+
+
+# What is made up is as long or large as the schema allows, within these.
+_MOST_LETTERS, _MOST_ITEMS, _LARGEST = 60, 8, 100
+
+
+def made_up(schema: dict[str, Any], rng: random.Random, defs: dict[str, Any] | None = None) -> Any:
+    """A value that fits a JSON Schema, another one each time; patterns and formats of texts are not kept to."""
+    defs = schema.get("$defs", {}) if defs is None else defs
+    if "$ref" in schema:
+        return made_up(defs[schema["$ref"].rsplit("/", 1)[1]], rng, defs)
+    if "const" in schema:
+        return schema["const"]
+    for choice in ("enum", "anyOf", "oneOf"):
+        if schema.get(choice):
+            chosen = rng.choice(schema[choice])
+            return chosen if choice == "enum" else made_up(chosen, rng, defs)
+    kind = str(schema.get("type"))
+    if kind == "object":
+        required = schema.get("required", [])
+        parts = {name: part for name, part in schema.get("properties", {}).items() if name in required or _coin(rng)}
+        return {name: made_up(part, rng, defs) for name, part in parts.items()}
+    if kind == "array":
+        first = [made_up(part, rng, defs) for part in schema.get("prefixItems", [])]
+        more = _length(schema, "Items", _MOST_ITEMS, rng) - len(first)
+        return first + [made_up(schema.get("items") or {"type": "number"}, rng, defs) for _ in range(more)]
+    return _plain(schema, kind, rng)
+
+
+def _plain(schema: dict[str, Any], kind: str, rng: random.Random) -> Any:
+    if kind == "boolean":
+        return _coin(rng)
+    if kind in ("integer", "number"):
+        return _number(schema, kind == "integer", rng)
+    if kind == "string":
+        length = _length(schema, "Length", _MOST_LETTERS, rng)
+        if schema.get("contentEncoding") == "base64":
+            return base64.b64encode(rng.randbytes(length)).decode()
+        return "".join(rng.choices(_LETTERS, k=length))
+    return None
+
+
+# Words of about five letters.
+_LETTERS = "abcdefghijklmnopqrstuvwxyz     "
+
+
+def _length(schema: dict[str, Any], what: str, most: int, rng: random.Random) -> int:
+    least = int(schema.get(f"min{what}", 1))
+    longest = min(int(schema.get(f"max{what}", least + most)), least + most)
+    return rng.randint(min(least, longest), longest)
+
+
+def _number(schema: dict[str, Any], is_whole: bool, rng: random.Random) -> float:
+    low = schema.get("minimum", schema.get("exclusiveMinimum"))
+    high = schema.get("maximum", schema.get("exclusiveMaximum"))
+    if low is None:
+        low = 0 if high is None else min(0, high - _LARGEST)
+    if high is None:
+        high = low + _LARGEST
+    if is_whole:
+        return rng.randint(int(low) + ("exclusiveMinimum" in schema), int(high) - ("exclusiveMaximum" in schema))
+    return round(rng.uniform(low + (high - low) / 1e4, high - (high - low) / 1e4), 4)
+
+
+def _coin(rng: random.Random) -> bool:
+    return rng.random() < 0.5

@@ -315,6 +315,33 @@ def test_a_running_server_is_asked_for_path_deadline_and_body(tmp_path: Path) ->
     assert "no model of the server answers at /predictions/nothing" in other.err
 
 
+RAW = """
+import timebound as tb
+
+
+class Weigh(tb.Model):
+    samples = [{"title": "few", "body": b"abc"}, {"title": "more", "body": b"abcdef"}]
+
+    def infer(self, batch):
+        return [{"bytes": len(body)} for body in batch]
+"""
+
+
+def test_a_model_without_an_example_is_asked_its_samples(tmp_path: Path) -> None:
+    app, right = tmp_path / "app.py", tmp_path / "right.jsonl"
+    app.write_text(RAW)
+    right.write_text('{"bytes": 3}\n{"bytes": 6}\n')
+    ran = bench(tmp_path, app, "--requests", "20", "--expect", right)
+    assert ran.code == 0, ran.err
+    assert (ran.figures["goodput"], ran.figures["wrong"]) == (1, 0)
+
+
+def test_bodies_may_be_made_up_from_the_schema(tmp_path: Path) -> None:
+    ran = bench(tmp_path, MODELS / "echo.py", "--from", "schema", "--requests", "40", "--clients", "4")
+    assert ran.code == 0, ran.err
+    assert ran.figures["goodput"] == 1
+
+
 def _servers() -> list[str]:
     lines = []
     for entry in Path("/proc").iterdir():

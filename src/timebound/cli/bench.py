@@ -35,6 +35,7 @@ examples:
   timebound bench URL --rates 20,40,80 --html report.html     a sweep, with plots
   timebound bench URL --users 100                             people who wait 2 to 5 s after each answer
   timebound bench URL --scenario contest-10x10
+  timebound bench URL --from schema                           many different bodies that fit the model's schema
   timebound bench URL --jsonl asked.jsonl --expect field:answer
   timebound bench URL --body '{"id": "{uuid}", "n": {i}}' -H 'Idempotency-Key: {uuid}'
   timebound bench URL --rate 50 --json new.json --compare old.json --require 'goodput>=0.99,p99<250ms'
@@ -104,6 +105,12 @@ def _add_payloads(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--body", metavar="TEXT", help="{uuid}, {i}, {now} are filled in; @FILE reads it from a file")
     group.add_argument("--jsonl", type=Path, metavar="FILE", help="a JSON body on each line")
     group.add_argument("--folder", type=Path, metavar="DIR", help="a raw body in each file")
+    group.add_argument(
+        "--from",
+        dest="source",
+        choices=("example", "samples", "schema"),
+        help="what the server says it can be asked (default: example)",
+    )
     group.add_argument("--model", metavar="NAME", help="which model, if the server has several")
     group.add_argument("-H", "--header", action="append", default=[], metavar="TEXT", help="'Name: value', with places")
     group.add_argument("--method", default="POST", help="(default: POST)")
@@ -212,6 +219,7 @@ def _given_payloads(chosen: argparse.Namespace) -> list[Payload] | None:
     from timebound.lab.load import payloads
 
     ways = [name for name in ("body", "jsonl", "folder") if getattr(chosen, name) is not None]
+    ways += ["from"] if chosen.source else []
     if len(ways) > 1:
         raise SetupError(f"--{ways[0]} and --{ways[1]} are two kinds of payload; choose one")
     field = chosen.expect.removeprefix("field:") if (chosen.expect or "").startswith("field:") else None
@@ -242,8 +250,8 @@ def prepare(
     address = resolve(url, verify=not chosen.insecure)
     parts = urlsplit(url)
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    needs_payload = given is None and chosen.method != "GET"
-    found = asyncio.run(discover(address, parts.path or "/", chosen.model, needs_payload=needs_payload))
+    source = (chosen.source or "example") if given is None and chosen.method != "GET" else None
+    found = asyncio.run(discover(address, parts.path or "/", chosen.model, source))
     sent = given or (found.payloads if found else None) or None
     if sent is None and chosen.method == "GET":
         sent = [Payload(b"")]

@@ -103,6 +103,12 @@ class World:
         return low
 
 
+def largest_rates(world: World, seeds: Sequence[int]) -> list[float]:
+    """The largest rate that one machine answers well enough, for each seed."""
+    first = world.most(seeds[0])
+    return [first, *(world.most(seed, first) for seed in seeds[1:])]
+
+
 class Outlook(msgspec.Struct, frozen=True, kw_only=True):
     """What clients see at a rate per machine: means over the seeds."""
 
@@ -147,8 +153,7 @@ def outlook(world: World, rate: float, demand: Demand) -> Outlook:
 def offer(profile: Profile, kind: MachineType, demand: Demand) -> Offer:
     """How many machines of one type, at what price, and what clients see."""
     world = World(profile, kind, demand)
-    first = world.most(demand.seeds[0])
-    rates = [first, *(world.most(seed, first) for seed in demand.seeds[1:])]
+    rates = largest_rates(world, demand.seeds)
     most = mean(rates)
     if min(rates) <= 0:
         return Offer(kind=kind, most_rps=most, most_low=min(rates), most_high=max(rates), machines=0, per_month=0.0,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,9 +13,13 @@ import msgspec
 from timebound.errors import SetupError
 from timebound.lab.load.client import Address, fetch
 from timebound.lab.load.requests import Payload
-from timebound.schema import sample
+from timebound.schema import made_up, sample
 
 PATIENCE_S = 5.0
+SOURCES = ("example", "samples", "schema")
+"""Where bodies come from that nobody gave: the model's example (else its samples, else one that fits its schema), its
+samples in turn, or many different ones that fit its schema."""
+MADE_UP = 200
 
 
 @dataclass(frozen=True)
@@ -28,21 +33,26 @@ class Found:
     knows_by_content: bool = False
 
 
-async def discover(address: Address, path: str, model: str | None, *, needs_payload: bool) -> Found | None:
+async def discover(address: Address, path: str, model: str | None, source: str | None) -> Found | None:
     """The model at `path`, or the one so named, or the only one; None if the server tells of none.
 
-    Raises `SetupError` if nobody listens, or if the choice is not clear. Who brings payload and path is only helped.
+    `source` is where payloads come from, one of `SOURCES`; None if there are some. Raises `SetupError` if nobody
+    listens, or if the choice is not clear. Who brings payload and path is only helped.
     """
-    is_help = not needs_payload and path != "/"
+    is_help = source is None and path != "/"
     status = await _get_json(address, "/v1/models", is_help)
     models = status.get("models") if isinstance(status, dict) else None
     if isinstance(models, list) and models and all(isinstance(each, dict) and "paths" in each for each in models):
         if is_help and not any(path in each["paths"] for each in models):
             return None
-        return _from_model(_choose(models, path, model), path)
+        chosen = _choose(models, path, model)
+        if source is not None and chosen.get("samples") and (source == "samples" or chosen.get("example") is None):
+            told = await _get_json(address, f"/v1/models/{chosen['name']}/samples", is_help=True)
+            return _from_model({**chosen, "samples": (told or {}).get("samples") or []}, path, source)
+        return _from_model({**chosen, "samples": []}, path, source)
     document = None if is_help else await _get_json(address, "/openapi.json", is_help)
     if isinstance(document, dict) and isinstance(document.get("paths"), dict):
-        return from_openapi(document, path)
+        return from_openapi(document, path, source)
     return None
 
 
@@ -80,24 +90,45 @@ def _choose(models: Sequence[Mapping[str, Any]], path: str, name: str | None) ->
     return models[0]
 
 
-def _from_model(model: Mapping[str, Any], path: str) -> Found:
+def _from_model(model: Mapping[str, Any], path: str, source: str | None) -> Found:
     chosen = path if path in model["paths"] else str(model["paths"][0])
-    return Found(chosen, float(model["deadline_s"]), payloads_of(model), model.get("cache") == "content")
+    payloads = payloads_of(model, source) if source is not None else []
+    return Found(chosen, float(model["deadline_s"]), payloads, model.get("cache") == "content")
 
 
-def payloads_of(model: Mapping[str, Any]) -> list[Payload]:
-    """What a model can be asked, by its entry in /v1/models: its example, else its samples."""
-    example, samples = model.get("example"), model.get("samples") or []
+def payloads_of(model: Mapping[str, Any], source: str) -> list[Payload]:
+    """What a model can be asked, by its entry in /v1/models and its samples."""
+    example, samples = model.get("example"), model["samples"]
+    if source == "samples" and not samples:
+        raise SetupError(f"{model['name']} has no samples; name some in its class, or leave out --from")
     if model.get("body") == "raw":
-        if isinstance(example, str):
+        if source == "schema":
+            raise SetupError(f"{model['name']} takes raw bytes and has no schema; give some with --folder")
+        if isinstance(example, str) and source == "example":
             return [Payload(example.encode(), "text/plain")]
         return [
             Payload(base64.b64decode(each["data"]), each.get("media") or "application/octet-stream", name=each["title"])
             for each in samples
             if each.get("data")
         ]
-    bodies = [example] if example is not None else [each["body"] for each in samples if each.get("body") is not None]
+    bodies = _bodies(model, source)
     return [example_payload(body, model.get("key")) for body in bodies]
+
+
+def _bodies(model: Mapping[str, Any], source: str) -> list[Any]:
+    example, schema = model.get("example"), model.get("request_schema")
+    if source == "schema":
+        if schema is None:
+            raise SetupError(f"{model['name']} has no schema; give its class a Request, or leave out --from")
+        return _made_up(schema)
+    if source == "example" and example is not None:
+        return [example]
+    return [each["body"] for each in model["samples"] if each.get("body") is not None]
+
+
+def _made_up(schema: dict[str, Any], defs: dict[str, Any] | None = None) -> list[Any]:
+    rng = random.Random(1)  # the same in every run, so that runs can be compared
+    return [made_up(schema, rng, defs) for _ in range(MADE_UP)]
 
 
 def example_payload(example: Any, key: str | None) -> Payload:
@@ -114,15 +145,21 @@ def example_payload(example: Any, key: str | None) -> Payload:
     return Payload(text.replace(b'"{i}"', b"{i}") if is_number else text, has_places=True)
 
 
-def from_openapi(document: Mapping[str, Any], path: str) -> Found | None:
+def from_openapi(document: Mapping[str, Any], path: str, source: str | None) -> Found | None:
     """The operation at `path`, or the first that takes a JSON body."""
     paths = document["paths"]
     schemas = document.get("components", {}).get("schemas", {})
     for known in [path] if path in paths else [] if path != "/" else list(paths):
         media = paths[known].get("post", {}).get("requestBody", {}).get("content", {}).get("application/json")
         if media is not None:
-            return Found(known, None, [Payload(msgspec.json.encode(_example(media, schemas)))])
+            bodies = _made_up(_schema(media, schemas), schemas) if source == "schema" else [_example(media, schemas)]
+            return Found(known, None, [Payload(msgspec.json.encode(body)) for body in bodies])
     return None
+
+
+def _schema(media: Mapping[str, Any], schemas: dict[str, Any]) -> dict[str, Any]:
+    schema: dict[str, Any] = media.get("schema", {})
+    return schemas.get(schema["$ref"].rsplit("/", 1)[1], {}) if "$ref" in schema else schema
 
 
 def _example(media: Mapping[str, Any], schemas: dict[str, Any]) -> Any:
@@ -131,9 +168,7 @@ def _example(media: Mapping[str, Any], schemas: dict[str, Any]) -> Any:
     for named in media.get("examples", {}).values():
         if "value" in named:
             return named["value"]
-    schema = media.get("schema", {})
-    if "$ref" in schema:
-        schema = schemas.get(schema["$ref"].rsplit("/", 1)[1], {})
+    schema = _schema(media, schemas)
     if schema.get("examples"):
         return schema["examples"][0]
     return schema.get("example", sample(dict(schema), schemas))
