@@ -11,7 +11,7 @@ from timebound.errors import SetupError
 from timebound.lab.fleet import EXAMPLES, HOURS_PER_MONTH, MachineType, read_machines, read_price
 from timebound.lab.measured import Measured, Profile, choose
 from timebound.lab.plan import Demand, Offer, World, cheapest, doubts, goodput_curve, offer
-from timebound.lab.planned import advice, page, table
+from timebound.lab.planned import advice, page, sureness, table
 from timebound.profile import Machine, ProfileFile, Saved, read_saved, this_machine
 from timebound.scheduler.estimate import Estimate
 from timebound.scheduler.queue import length_bucket
@@ -58,6 +58,13 @@ def test_twice_the_cores_or_twice_the_speed_take_twice_the_rate() -> None:
     assert World(profile(), MachineType("quick", 2, 1.0, speed=2.0), DEMAND).bound() == pytest.approx(
         2 * bound, rel=0.05
     )
+
+
+def test_a_slot_with_half_the_cores_is_half_as_fast() -> None:
+    threaded = Profile(profile().learned, Machine("a processor", 2, 1))  # one slot, a network on both cores
+    whole, half = (World(threaded, MachineType("any", cores, 1.0), DEMAND) for cores in (2, 1))
+    assert (whole.slots, half.slots) == (1, 1)
+    assert half.bound() == pytest.approx(whole.bound() / 2, rel=0.1)
 
 
 def test_it_is_known_where_larger_batches_than_were_measured_may_do_more() -> None:
@@ -161,6 +168,7 @@ def test_no_doubts_about_a_fresh_calm_profile_of_this_machine() -> None:
         ({}, [an_offer(TWO, 90.0, 110.0)], 1.0, "90 to 110/s"),
         ({"quantiles": [0.5, 2.0]}, [an_offer(TWO)], 1.0, "4.0 times as long"),
         ({"cells": [[5.0, 1.0, 1.0, 0.01]]}, [an_offer(TWO)], 1.0, "5 batches only"),
+        ({"cells": [[500.0, 1.0, 30.0, 0.01]]}, [an_offer(TWO)], 1.0, "about as large"),
     ],
 )
 def test_each_doubt_is_told(changes: dict[str, Any], offers: list[Offer], age_days: float, said: str) -> None:
@@ -168,6 +176,16 @@ def test_each_doubt_is_told(changes: dict[str, Any], offers: list[Offer], age_da
     machine = changes.pop("machine", calm.machine)
     (text,) = doubts(Profile({**calm.learned, **changes}, machine), offers, age_days, HERE)
     assert said in text
+
+
+def test_how_sure_it_is_is_said_in_machines_and_money() -> None:
+    demand = msgspec.structs.replace(DEMAND, rate=1000.0)
+    (calm,) = sureness(demand, [an_offer(TWO)], [])
+    assert "15%" in calm
+    assert "12 to 16 machines, 120.00 to 160.00 a month" in calm  # 1,200/s over 115 and over 85, and one to spare
+    unsure = sureness(demand, [an_offer(TWO)], ["old", "new"])
+    assert "2 doubts" in unsure[0]
+    assert unsure[1:] == ["doubt: old", "doubt: new"]
 
 
 def test_one_model_is_chosen_or_asked_for() -> None:

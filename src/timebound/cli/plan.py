@@ -83,7 +83,7 @@ def run(chosen: argparse.Namespace) -> int:
     if chosen.machines is None and chosen.price is None:
         sentences.append("these machine types and prices are examples; --print-machines shows how to give yours")
     doubts = plan.doubts(profile, offers, age_days, this_machine(saved.machine.slots))
-    sentences += [f"doubt: {text}" for text in doubts]
+    sentences += planned.sureness(demand, offers, doubts)
     print(f"{name}: {planned.asked(demand)}\n\n{planned.table(offers)}\n\n" + "\n".join(sentences))
     if chosen.json:
         found = {"model": name, "demand": demand, "profile_age_days": age_days, "offers": offers, "doubts": doubts}

@@ -7,7 +7,7 @@ from html import escape
 
 from timebound.lab.chart import Axis, Line, chart, linear
 from timebound.lab.page import STYLE
-from timebound.lab.plan import Demand, Offer, Outlook, cheapest
+from timebound.lab.plan import ERROR, Demand, Offer, Outlook, cheapest, machines_for
 from timebound.lab.results import in_columns
 
 Curves = Mapping[str, Sequence[Outlook]]
@@ -79,6 +79,20 @@ def advice(demand: Demand, offers: Sequence[Offer], members: int) -> list[str]:
     spread = (best.most_high - best.most_low) / best.most_rps
     said.append(f"one {best.kind.name} takes {best.most_rps:,.1f}/s at most; seeds differ by {spread:.1%}")
     return said
+
+
+def sureness(demand: Demand, offers: Sequence[Offer], doubts: Sequence[str]) -> list[str]:
+    """How far the cheapest plan may be off, and why it may be off further."""
+    best = cheapest(offers)
+    if best is None:
+        return [f"doubt: {text}" for text in doubts]
+    few, many = (machines_for(demand, best.most_rps * factor) for factor in (1 + ERROR, 1 - ERROR))
+    price = best.kind.price
+    off = f"{ERROR:.0%} off would be {few} to {many} machines, {few * price:,.2f} to {many * price:,.2f} a month"
+    if not doubts:
+        return [f"how sure: on the machine that was measured such predictions are right to {ERROR:.0%}; {off}"]
+    count = f"{len(doubts)} doubt{'s' if len(doubts) > 1 else ''}"
+    return [f"how sure: less than it could be, for {count}; {off}", *(f"doubt: {text}" for text in doubts)]
 
 
 def page(title: str, demand: Demand, offers: Sequence[Offer], sentences: Sequence[str], curves: Curves) -> str:
