@@ -27,6 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.commandline import Failed, add_choice, finish, options_parser, say
 from benchmarks.contestants import ROOT
 from benchmarks.goodput import build
+from benchmarks.processes import StartError
 from benchmarks.texts import load_texts
 from benchmarks.workload import MODELS_ENV
 from timebound.lab.fleet import MachineType
@@ -118,7 +119,8 @@ class Case:
                 turn = self._turn(judged, rate, length.judge_s)
                 self.turns.append(turn)
                 say(f"  {rate:,.1f}/s offered: {turn.goodput:.4f} in time")
-                rate = rate * STEP if turn.goodput >= GOODPUT else rate / STEP
+                # Far beyond, it comes back by as much as was missed.
+                rate = rate * STEP if turn.goodput >= GOODPUT else min(rate / STEP, rate * max(0.7, turn.goodput))
 
     def _saturate(self, learning: str, judged: str) -> float:
         """Raise the rate until it is too much for the judged server; half way back from there is a good beginning."""
@@ -173,8 +175,10 @@ def crossing(turns: Sequence[Turn], misses: float) -> float:
         groups.append(group)
     below = [group for group in groups if 1 - group.goodput <= misses]
     above = [group for group in groups if 1 - group.goodput > misses]
-    if not below or not above:  # the answer lies beyond
-        return above[0].rate if above else below[-1].rate
+    if not below:
+        raise StartError("no turn had 99 % in time, at any rate; wait until the machine is quiet")
+    if not above:
+        raise StartError(f"{below[-1].rate:,.1f}/s were not too much yet; give it more turns")
     low, high = below[-1], above[0]
     return low.rate + (high.rate - low.rate) * (low.goodput + misses - 1) / (low.goodput - high.goodput)
 

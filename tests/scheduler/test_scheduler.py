@@ -420,10 +420,23 @@ def test_who_is_answered_between_members_leaves_the_batch() -> None:
 
 def test_a_batch_whose_items_were_all_refused_teaches_nothing() -> None:
     scheduler = ready()
-    before = scheduler.profile()
     scheduler.offer(ticket(1, 5.0), 0.0)
     batch = scheduler.take(0.0)
     assert batch is not None
+    before = scheduler.profile()
     batch.inferred = 0
     scheduler.batch_done(batch, 1e-4, 1e-4)
     assert scheduler.profile() == before
+
+
+def test_the_profile_tells_how_many_came_of_each_length_and_a_restart_remembers() -> None:
+    scheduler = ready()
+    for number, size in enumerate((1.0, 4.0, 4.0), 1):
+        scheduler.offer(ticket(number, 5.0, size=size), 0.0)
+    while scheduler.take(0.0) is not None:
+        pass
+    profile = scheduler.profile()["model"]
+    assert profile["lengths"] == {"0": 1.0, "4": 2.0}
+    again = Scheduler()
+    again.add_model(ModelSpec("model", 1.0), profile)
+    assert again.profile()["model"]["lengths"] == profile["lengths"]

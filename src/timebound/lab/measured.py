@@ -127,7 +127,7 @@ class Measured:
         self.members = profile.members
         self.max_batch = profile.max_batch
         self._estimate = Estimate(self.members, self.max_batch)
-        self._estimate.restore(profile.learned)
+        self._estimate.restore(profile.learned, math.inf)
         self._slots = slots
         self._lengths = profile.lengths
         self._up_to = list(accumulate(each.share for each in self._lengths))

@@ -29,8 +29,9 @@ from typing import Any
 from timebound.scheduler.queue import length_bucket
 
 WINDOW = 64  # ratios kept for the quantiles
-LONG_WINDOW = 1024  # ratios kept for the profile: how batches scatter, bad moments included
-SCATTER_PARTS = 64  # what is saved of them: the means of so many parts of equal count
+LONG_WINDOW = 2048  # observations kept for the profile: how batches scatter, bad moments included
+SCATTER_PARTS = 64  # what is saved of that: the means of so many parts of equal count
+OLD_COUNT = 5.0  # as so many observations a cell of a saved profile counts
 DRIFT_RATE = 0.15
 DRIFT_LEAK = 0.005  # what lasts moves into the cells; else drift would wander off with sizes that are not run
 USUAL_RATE = 0.01
@@ -102,9 +103,7 @@ class Estimate:
         self._tried: dict[int, int] = {}  # batch bucket -> observation number
         self._ratios: deque[float] = deque()
         self._ordered: list[float] = []
-        # Ratios, and the seconds of stragglers beyond STRAGGLER times what was predicted: what delays them comes from
-        # outside and is as long for a short batch as for a long one.
-        self._scattered: deque[tuple[float, float]] = deque(maxlen=LONG_WINDOW)
+        self._recent: deque[tuple[int, float, int, int, float]] = deque(maxlen=LONG_WINDOW)  # as `observe` heard them
         self._suspicious: set[tuple[int, int, int]] = set()  # (batch, length, member) whose last time was far off
         self.curves: dict[int, Curve] = {}  # by length; kept until the shape is refitted
         self._corrections: dict[int, list[tuple[float, float]]] = {}  # by length; kept until the next fit
@@ -184,9 +183,8 @@ class Estimate:
             self.overhead, self.per_item = seconds / 2, seconds / 2 / (batch * size)  # as in `guess`
             self._shapes.clear()
         if member in self._known_members:  # of a member that never ran nothing was predicted
-            predicted = self.predict(batch, size, member, busy)
-            ratio = seconds / predicted
-            self._scattered.append((min(ratio, STRAGGLER), max(0.0, seconds - STRAGGLER * predicted)))
+            self._recent.append((batch, size, member, busy, seconds))
+            ratio = seconds / self.predict(batch, size, member, busy)
             if self._is_straggler(ratio, (bucket, length, member)):
                 self._remember(STRAGGLER)  # it counts as slow, but how slow says nothing about the others
                 return
@@ -352,23 +350,32 @@ class Estimate:
         }
 
     def _scatter(self) -> list[list[float]]:
-        """Ratio and seconds beyond, from the quickest to the slowest; their means are those of all that was kept."""
-        ordered = sorted(self._scattered)
-        parts = min(SCATTER_PARTS, len(ordered))
-        edges = [len(ordered) * part // parts for part in range(parts + 1)] if parts else []
+        """What was heard over what this profile predicts, from the quickest to the slowest, and seconds beyond.
+
+        Stragglers count as STRAGGLER times the prediction, and the rest is in seconds: what delays them comes from
+        outside and is as long for a short batch as for a long one. The means are those of all that was kept.
+        """
+        usual = math.exp(self._usual_drift - self._drift)
+        heard = []
+        for batch, size, member, busy, seconds in self._recent:
+            predicted = usual * self.predict(batch, size, member, busy)
+            heard.append((min(seconds / predicted, STRAGGLER), max(0.0, seconds - STRAGGLER * predicted)))
+        heard.sort()
+        parts = min(SCATTER_PARTS, len(heard))
+        edges = [len(heard) * part // parts for part in range(parts + 1)] if parts else []
         return [
-            [round(sum(column) / (end - start), 5) for column in zip(*ordered[start:end], strict=True)]
+            [round(sum(column) / (end - start), 5) for column in zip(*heard[start:end], strict=True)]
             for start, end in itertools.pairwise(edges)
         ]
 
-    def restore(self, profile: dict[str, Any]) -> None:
+    def restore(self, profile: dict[str, Any], most_count: float = OLD_COUNT) -> None:
         """Continue from a saved profile. Old counts weigh little, so that a changed machine is learned quickly."""
         cells = profile.get("cells", [])
         if not cells:
             return
         for count, batch, size, seconds in cells:
             key = (_batch_bucket(max(1, round(batch))), length_bucket(size))
-            self._cells[key] = [min(count, 5.0), batch, size, seconds]
+            self._cells[key] = [min(count, most_count), batch, size, seconds]
         drift, *_ = scale = [*profile["scale"], *[0.0] * self.members][: self.members]
         self._drift, self._member = drift, [value - drift for value in scale]
         self._known_members = {member for member, value in enumerate(scale) if member == 0 or value}
