@@ -3,9 +3,10 @@
 Two models: `networks` (three small CNNs as one model) and `text` (a transformer, texts of 5 to 60 letters); two
 deadlines each. Two servers of the same app are up side by side. One learns and leaves its profile, the other is judged.
 They are asked in turns of a few seconds at the same rate, by the same client on the same cores, so whatever the client
-takes and whatever disturbs the machine is in both. The rate goes up by a step after a turn with 99 % in time, and down
-after one with less. In the end the largest rate with 99 % in time is predicted from the profile alone, and measured by
-the judged server's turns: a curve that never falls is laid through their misses; where it passes 1 % is the rate.
+takes and whatever disturbs the machine is in both. The rate goes up after a turn with 99 % in time and down after one
+with less, by smaller and smaller steps. In the end the largest rate with 99 % in time is predicted from the profile
+alone, and measured by the judged server's turns: a curve that never falls is laid through their misses; where it passes
+1 % is the rate.
 `foreign_cpu` is what other programs took meanwhile, in cores; a machine that others use tells little.
 """
 
@@ -41,7 +42,8 @@ MODELS = {"networks": "single_app.py", "text": "text_app.py"}
 DEADLINES_MS = (250, 600)
 GOODPUT = 0.99
 BAR = 0.15
-STEP = 1.06
+# Up and down by the first factor, by its square root after each turning back, and by no less than the last one.
+FIRST_STEP, LAST_STEP = 1.3, 1.05
 # The first rates rise faster, until less than this is in time: only then batches have grown as large as they will.
 RAISE, SATURATED = 1.4, 0.95
 MOST_RAISES = 10
@@ -64,7 +66,7 @@ class Length:
     judge_s: float
 
 
-QUICK, FULL = Length(10, 2.0, 3.0), Length(24, 3.0, 6.0)
+QUICK, FULL = Length(12, 2.0, 3.0), Length(28, 3.0, 6.0)
 
 
 @dataclass(frozen=True)
@@ -113,17 +115,19 @@ class Case:
         """Both servers in turns; what was judged is in `turns`, what was learned in `profile`."""
         length = self._length
         with self._serving(str(self._folder)) as learning, self._serving("none") as judged:
-            rate = self._saturate(learning, judged)
+            rate, step, was_enough = self._saturate(learning, judged), FIRST_STEP, False
             for _ in range(length.turns):
                 self._turn(learning, rate, length.learn_s)
                 turn = self._turn(judged, rate, length.judge_s)
                 self.turns.append(turn)
                 say(f"  {rate:,.1f}/s offered: {turn.goodput:.4f} in time")
-                # Far beyond, it comes back by as much as was missed.
-                rate = rate * STEP if turn.goodput >= GOODPUT else min(rate / STEP, rate * max(0.7, turn.goodput))
+                is_enough = turn.goodput >= GOODPUT
+                if is_enough != was_enough:
+                    step = max(LAST_STEP, math.sqrt(step))
+                rate, was_enough = rate * step if is_enough else rate / step, is_enough
 
     def _saturate(self, learning: str, judged: str) -> float:
-        """Raise the rate until it is too much for the judged server; half way back from there is a good beginning."""
+        """Raise the rate until it is too much for the judged server."""
         length = self._length
         # Few enough that each is answered in time, enough that no slot waits.
         closed = [self._ask(url, length.learn_s, "--clients", str(2 * CORES)) for url in (learning, judged)]
@@ -133,7 +137,7 @@ class Case:
             if self._turn(judged, rate, length.learn_s).goodput < SATURATED:
                 break
             rate *= RAISE
-        return rate / math.sqrt(RAISE)
+        return rate
 
     def predict(self) -> float:
         """The largest rate, from the profile alone."""
