@@ -118,9 +118,10 @@ class Case:
             rate, step, was_enough = self._saturate(learning, judged), FIRST_STEP, False
             for _ in range(length.turns):
                 self._turn(learning, rate, length.learn_s)
+                foreign = ForeignLoad()
                 turn = self._turn(judged, rate, length.judge_s)
                 self.turns.append(turn)
-                say(f"  {rate:,.1f}/s offered: {turn.goodput:.4f} in time")
+                say(f"  {rate:,.1f}/s offered: {turn.goodput:.4f} in time, others took {foreign.cores():.2f} cores")
                 is_enough = turn.goodput >= GOODPUT
                 if is_enough != was_enough:
                     step = max(LAST_STEP, math.sqrt(step))
