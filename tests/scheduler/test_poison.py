@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import inf
 
 import pytest
-from tests.scheduler.test_dispatcher import World
+from tests.scheduler.gateway import World
 
 from timebound.errors import Poison
 from timebound.events import BatchesShrunk

@@ -1,0 +1,301 @@
+"""Attempts with one key, what is kept for them, and clients that leave."""
+
+from __future__ import annotations
+
+from math import inf
+
+import pytest
+from tests.scheduler.gateway import World
+
+from timebound.clock import ManualClock
+from timebound.errors import BadInput, DeadlineMissed, KeyReused
+from timebound.events import Degraded
+from timebound.store.base import JOINED, OWNER, UNAVAILABLE, Claim, Key, Kind, Settle, Stored
+from timebound.store.memory import Memory
+from timebound.types import Outcome, Report, Result, Source, Timing
+
+
+def test_a_member_that_fails_leaves_what_the_members_before_it_said() -> None:
+    world = World(members=2)
+    world.up("a")
+    world.submit("bad", "good")
+    world.loop.run_due()
+    world.loop.advance(0.01)
+    world.answer("a", members=1)
+    world.dispatcher.report("a", Report([Outcome(b"{}", code="model_failed"), Outcome(b"answer")], Timing(), 2, 2))
+    assert world.qualities() == {"bad": "partial", "good": "full"}
+    reasons = [event.reason for event in world.seen if isinstance(event, Degraded)]
+    assert reasons == ["member_failed"]
+
+
+def test_an_attempt_with_the_same_key_joins_and_both_are_answered_once() -> None:
+    world = World()
+    world.up("a")
+    world.submit("first", key="k")
+    world.loop.run_due()
+    world.submit("again", key="k")
+    world.loop.run_due()
+    assert len(world.sent) == 1
+    world.answer("a")
+    sources = {name: result.source for name, result in world.delivered if isinstance(result, Result)}
+    assert sources == {"first": Source.COMPUTED, "again": Source.JOINED}
+
+
+def test_the_same_key_with_another_body_is_refused_while_the_first_is_in_work() -> None:
+    world = World()
+    world.up("a", "b")
+    world.submit("one", key="k", body_of_key=None)
+    world.loop.run_due()
+    with pytest.raises(KeyReused):
+        world.submit("other", key="k", body_of_key=None)
+    world.answer("a")
+    assert world.answered() == ["one"]
+
+
+def test_the_same_key_with_another_body_is_refused_after_the_answer() -> None:
+    world = World()
+    world.up("a")
+    world.submit("one", key="k", body_of_key=None)
+    world.loop.run_due()
+    world.answer("a")
+    world.submit("other", key="k", body_of_key=None)
+    assert world.errors() == {"other": KeyReused}
+
+
+def test_the_same_key_is_answered_from_the_store_after_its_answer() -> None:
+    world = World()
+    world.up("a")
+    world.submit("first", key="k")
+    world.loop.run_due()
+    world.answer("a")
+    world.submit("later", key="k")
+    assert world.answered() == ["first", "later"]
+    assert [result.source for _, result in world.delivered if isinstance(result, Result)] == ["computed", "stored"]
+    assert len(world.sent) == 1
+
+
+def test_a_result_that_nobody_waited_for_any_more_is_kept_for_the_retry() -> None:
+    world = World()
+    world.up("a")
+    world.submit("first", key="k")
+    world.loop.run_due()
+    world.loop.advance(world.info.deadline_s)
+    assert world.errors() == {"first": DeadlineMissed}
+    world.answer("a")
+    world.submit("again", key="k")
+    assert world.answered() == ["again"]
+    assert len(world.sent) == 1
+
+
+def test_the_full_answer_is_kept_though_the_first_client_got_a_partial_one() -> None:
+    world = World(members=3)
+    world.up("a")
+    world.submit("first", key="k")
+    world.loop.run_due()
+    world.answer("a", members=1)
+    world.loop.advance(world.info.deadline_s)
+    assert world.qualities() == {"first": "partial"}
+    world.answer("a")  # whoever waits elsewhere gets this one, not the first member's
+    assert world.kept("k") == "full"
+
+
+def test_a_failed_item_is_computed_again_by_its_retry() -> None:
+    world = World()
+    world.up("a")
+    for name in ("first", "again"):
+        world.submit(name, key="k")
+        world.loop.run_due()
+        world.answer("a", outcome=Outcome(b"{}", code="model_failed"))
+    assert len(world.sent) == 2
+
+
+def test_a_fallback_is_not_kept() -> None:
+    world = World(has_fallback=True)
+    world.submit("first", key="k")  # no slot is up
+    world.loop.advance(world.info.deadline_s - 0.03)
+    world.asked[0][2](Outcome(b"cheap"))
+    world.up("a")
+    world.submit("again", key="k")
+    world.loop.run_due()
+    world.answer("a")
+    results = [result for _, result in world.delivered if isinstance(result, Result)]
+    assert [result.quality for result in results] == ["fallback", "full"]
+
+
+class Elsewhere(Memory):
+    """A store in which another server owns every key until `settle` is called."""
+
+    def claim(self, key: Key, fingerprint: bytes, settle: Settle) -> None:
+        self.settle = settle
+        settle(JOINED)
+
+
+def test_what_another_server_computes_is_waited_for_until_the_deadline() -> None:
+    world = World(store=Elsewhere(1_000_000, ManualClock()))
+    world.up("a")
+    world.submit("first", key="k")
+    world.loop.run_due()
+    assert not world.sent
+    world.loop.advance(world.info.deadline_s)
+    assert world.errors() == {"first": DeadlineMissed}
+
+
+def test_what_another_server_computed_is_given_to_everyone_who_waits() -> None:
+    store = Elsewhere(1_000_000, ManualClock())
+    world = World(store=store)
+    world.up("a")
+    world.submit("first", "second", key="k")
+    store.settle(Claim(Kind.RESULT, Stored(b"same", Result(Outcome(b"theirs"), source=Source.JOINED), 0.0)))
+    assert world.answered() == ["first", "second"]
+    assert not world.sent
+    assert world.dispatcher.waiting == 0
+
+
+def test_what_another_server_gave_up_is_computed_here() -> None:
+    store = Elsewhere(1_000_000, ManualClock())
+    world = World(store=store)
+    world.up("a")
+    world.submit("first", key="k")
+    store.settle(UNAVAILABLE)
+    world.loop.run_due()
+    world.answer("a")
+    assert world.answered() == ["first"]
+
+
+def test_a_claim_is_let_go_if_everybody_left_meanwhile() -> None:
+    store = Elsewhere(1_000_000, ManualClock())
+    world = World(store=store)
+    world.submit("first", key="k")
+    world.dispatcher.gone(world.attempts["first"])
+    let_go: list[Key] = []
+    store.abandon = let_go.append  # type: ignore[method-assign, assignment]
+    store.settle(OWNER)
+    assert let_go == [("m", "k")]
+
+
+def test_a_request_without_a_key_is_dropped_when_its_client_leaves() -> None:
+    world = World()
+    world.submit("gone")
+    world.dispatcher.gone(world.attempts["gone"])
+    world.up("a")
+    world.loop.advance(2.0)
+    assert (world.sent, world.delivered, world.dispatcher.waiting) == ([], [], 0)
+
+
+def test_a_request_with_a_key_is_kept_for_a_retry_when_its_client_leaves() -> None:
+    world = World()
+    world.up("a")
+    world.submit("gone", key="k")
+    world.loop.run_due()
+    world.dispatcher.gone(world.attempts["gone"])
+    world.submit("retry", key="k")
+    world.answer("a")
+    assert world.answered() == ["retry"]
+    assert len(world.sent) == 1
+
+
+def test_a_client_that_leaves_after_its_answer_changes_nothing() -> None:
+    world = World()
+    world.up("a")
+    world.submit("one")
+    world.loop.run_due()
+    world.answer("a")
+    world.dispatcher.gone(world.attempts["one"])
+    assert world.dispatcher.waiting == 0
+
+
+def test_a_size_of_the_users_own_is_asked_for_before_the_request_is_queued() -> None:
+    world = World(has_size=True)
+    world.up("a")
+    world.submit("long")
+    world.loop.run_due()
+    assert world.sent == []
+    ((duty, _, done),) = world.asked
+    assert duty == "size"
+    done(40.0)
+    world.loop.run_due()
+    assert world.sent[0][1].tickets[0].size == 40.0
+
+
+def test_a_size_that_cannot_be_told_counts_as_one() -> None:
+    world = World(has_size=True)
+    world.up("a")
+    world.submit("odd")
+    world.asked[0][2](None)
+    world.loop.run_due()
+    assert world.sent[0][1].tickets[0].size == 1.0
+
+
+def test_a_request_of_infinite_size_gets_its_fallback_at_once_and_no_slot() -> None:
+    world = World(has_size=True, has_fallback=True)
+    world.up("a")
+    world.submit("endless", key="k")
+    world.submit("again", key="k")
+    world.asked[0][2](inf)
+    world.loop.run_due()
+    assert [duty for duty, _, _ in world.asked] == ["size", "fallback", "fallback"]
+    world.asked[1][2](Outcome(b"cheap"))
+    world.asked[2][2](Outcome(b"cheap"))
+    assert world.answered() == ["endless", "again"]
+    assert world.sent == []
+    assert world.dispatcher.waiting == 0
+
+
+def test_a_request_of_infinite_size_without_a_fallback_is_refused_as_too_long() -> None:
+    world = World(has_size=True)
+    world.up("a")
+    world.submit("endless")
+    world.asked[0][2](inf)
+    world.loop.run_due()
+    (error,) = (result for name, result in world.delivered if name == "endless")
+    assert isinstance(error, BadInput)
+    assert error.code == "too_long"
+    assert world.sent == []
+
+
+def test_a_request_joined_while_its_size_is_asked_for_is_queued_once() -> None:
+    world = World(has_size=True)
+    world.up("a")
+    world.submit("first", key="k")
+    world.submit("again", key="k")
+    world.asked[0][2](3.0)
+    world.loop.run_due()
+    world.answer("a")
+    assert world.answered() == ["first", "again"]
+    assert len(world.sent) == 1
+
+
+def test_a_joined_attempt_is_told_so_even_if_the_first_has_left() -> None:
+    world = World()
+    world.up("a")
+    world.submit("first", key="k")
+    world.loop.run_due()
+    world.submit("again", key="k")
+    world.dispatcher.gone(world.attempts["first"])
+    world.answer("a")
+    ((name, result),) = world.delivered
+    assert isinstance(result, Result)
+    assert (name, result.source) == ("again", Source.JOINED)
+
+
+@pytest.mark.parametrize("size", [float("nan"), -1.0, 1e300, -inf])
+def test_a_size_beyond_reason_counts_as_one(size: float) -> None:
+    world = World(has_size=True)
+    world.up("a")
+    world.submit("odd")
+    world.asked[0][2](size)
+    world.loop.run_due()
+    assert world.sent[0][1].tickets[0].size == 1.0
+
+
+def test_a_client_that_leaves_while_its_size_is_asked_for_leaves_nothing_behind() -> None:
+    world = World(has_size=True)
+    world.up("a")
+    world.submit("gone", key="k")
+    world.dispatcher.gone(world.attempts["gone"])
+    world.submit("retry", key="k")
+    for _, _, done in world.asked:
+        done(2.0)
+    world.loop.run_due()
+    world.answer("a")
+    assert world.answered() == ["retry"]
