@@ -32,7 +32,7 @@ ALLOWED: Mapping[str, set[str]] = {
     "split": BASE | {"events", "versions"},
     "http": BASE | {"versions"} | {"admission", "events", "body", "store"},
     "observe": {"events", "types"},
-    "doctor": BASE | {"config", "model", "events", "target", "store", "workers", "http", "lab"},
+    "doctor": BASE | {"admission", "config", "model", "events", "target", "store", "workers", "http", "lab"},
     "server": BASE
     | NOUNS
     | {"backends", "target", "scheduler", "split", "store", "workers", "admission", "http", "observe", ROOT},

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import logging
 import queue
 import sys
@@ -68,9 +67,9 @@ class ThreadedHandler(logging.Handler):
         self._stream = stream
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._dropped = 0
+        self._is_closed = False
         self._thread = threading.Thread(target=self._write, name="log", daemon=True)
         self._thread.start()
-        atexit.register(self.close)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Take a line."""
@@ -84,9 +83,10 @@ class ThreadedHandler(logging.Handler):
 
     def close(self) -> None:
         """Write what is left, if that can be done soon."""
-        atexit.unregister(self.close)
-        self._lines.put(None)
-        self._thread.join(timeout=_FAREWELL_S)
+        if not self._is_closed:
+            self._is_closed = True
+            self._lines.put(None)
+            self._thread.join(timeout=_FAREWELL_S)
         super().close()
 
     def _write(self) -> None:

@@ -396,6 +396,7 @@ async def serve(target: Path, config: Config) -> int:
         stopping.set()
 
     loop = asyncio.get_running_loop()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a parent that ignores it would have us lose our workers' ends
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, on_signal)
     loop.add_signal_handler(signal.SIGHUP, server.reload_soon)

@@ -26,6 +26,7 @@ class Traffic(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fi
     shadow: list[str] = []
     previous: dict[str, float] | None = None
     """The split before this one, for a way back."""
+    previous_shadow: list[str] = []
 
     @property
     def main(self) -> str:
@@ -82,10 +83,12 @@ def checked(folder: Path, traffic: Traffic) -> Traffic:
 def write(folder: Path, traffic: Traffic) -> Traffic:
     """Divide the traffic so from the next reload on; what was before is kept for `rolled_back`."""
     try:
-        before: dict[str, float] | None = read(folder).split
+        before: Traffic | None = read(folder)
     except SetupError:  # such as a version that is no longer there: this is the way out
         before = None
-    traffic = checked(folder, msgspec.structs.replace(traffic, previous=before))
+    if before is not None:
+        traffic = msgspec.structs.replace(traffic, previous=before.split, previous_shadow=before.shadow)
+    traffic = checked(folder, traffic)
     scratch = folder / f".{FILE}.{os.getpid()}"
     scratch.write_bytes(msgspec.json.format(msgspec.json.encode(traffic), indent=2) + b"\n")
     scratch.replace(folder / FILE)
@@ -96,7 +99,7 @@ def rolled_back(folder: Path) -> Traffic:
     """The split before the present one; if none is known, everything to the version before the main one."""
     now = read(folder)
     if now.previous is not None:
-        return Traffic(now.previous)
+        return Traffic(now.previous, now.previous_shadow)
     older = [version for version in known_versions(folder) if int(version) < int(now.main)]
     if not older:
         raise SetupError(f"{folder.name} has nothing to go back to: version {now.main} is its oldest")

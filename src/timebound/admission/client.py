@@ -58,7 +58,7 @@ class Client:
         if rate is None:
             return
         self._tokens = min(self._burst, self._tokens + rate * max(0.0, now - self._filled_at))
-        self._filled_at = now
+        self._filled_at = max(self._filled_at, now)  # after a stall requests may count as come before the last one
         if self._tokens < 1.0:
             raise Refusal(
                 f"this key may send {rate:g} requests per second",

@@ -86,7 +86,8 @@ def _holders(file: Path) -> dict[str, tuple[Terms, list[str]]]:
     except OSError as error:
         raise SetupError(f"the keys file {file} cannot be read: {error.strerror}; check --keys") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SetupError(f"the keys file {file} is not valid TOML: {error}") from None
+        cure = '; a name has one table: write its keys as hash = ["OLD", "NEW"]' if "twice" in str(error) else ""
+        raise SetupError(f"the keys file {file} is not valid TOML: {error}{cure}") from None
     if not table:
         raise SetupError(f"the keys file {file} has no keys; make one with: timebound keys new NAME >> {file}")
     holders = {name: _holder(file, name, entry) for name, entry in table.items()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import os
 import sys
 import traceback
 from collections.abc import Sequence
@@ -79,5 +80,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except RequestError as error:  # what was asked of a running server
         print(f"timebound: {error}", file=sys.stderr)
         return 1
+    except BrokenPipeError:  # whoever read our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
     except KeyboardInterrupt:
         return 130

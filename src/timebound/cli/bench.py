@@ -251,7 +251,8 @@ def prepare(
     parts = urlsplit(url)
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     source = (chosen.source or "example") if given is None and chosen.method != "GET" else None
-    found = asyncio.run(discover(address, parts.path or "/", chosen.model, source))
+    headers = [read_header(text) for text in chosen.header]
+    found = asyncio.run(discover(address, parts.path or "/", chosen.model, source, headers))
     sent = given or (found.payloads if found else None) or None
     if sent is None and chosen.method == "GET":
         sent = [Payload(b"")]
@@ -261,7 +262,6 @@ def prepare(
         path = found.path
     if chosen.expect and not chosen.expect.startswith("field:"):
         sent = expecting(sent, Path(chosen.expect), chosen.expect_field, chosen.tolerance)
-    headers = [read_header(text) for text in chosen.header]
     if given is None and found and found.knows_by_content and FRESH_KEY[0] not in dict(headers):
         headers.append(FRESH_KEY)
     form = Form(address.host_header, path, chosen.method, headers)

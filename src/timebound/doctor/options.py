@@ -8,8 +8,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from timebound.admission import Keys
 from timebound.config import FILE, PREFIX, Config, options
 from timebound.doctor.finding import Finding, ok, problem, warning
+from timebound.errors import SetupError
 
 Settings = Mapping[str, list[tuple[str, Any]]]
 """What `config.settings` gives: by option, each place that sets it, the one that counts first."""
@@ -28,11 +30,22 @@ def check_options(config: Config, settings: Settings, folder: Path, cores: int) 
         *doors(config),
         *secrets(config, folder),
         *profiles(config),
+        *keys(config),
     ]
     sources = sorted({config.sources[name] for name in config.sources})
     told = f"{len(config.sources)} of {len(options())} options are set"
     yield ok("settings", f"{told} ({', '.join(sources)})" if sources else f"{told}; the rest are defaults")
     yield from found
+
+
+def keys(config: Config) -> Iterator[Finding]:
+    """A keys file that the server would not take."""
+    if config.keys is None:
+        return
+    try:
+        Keys(Path(config.keys))
+    except SetupError as error:
+        yield problem("settings", str(error))
 
 
 def shadowed(settings: Settings) -> Iterator[Finding]:

@@ -201,7 +201,7 @@ class App:
         reason = self._why_not_ready()
         if reason is not None:
             return problem_response(_not_ready(reason))
-        names = ", ".join(sorted(self._models))
+        names = ", ".join(sorted(name for name in self._models if "@" not in name))
         name = request.path_params["model"]
         return problem_response(
             RequestError(f"there is no model {name!r}; this server has: {names}", code="unknown_model")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
@@ -14,6 +15,8 @@ from timebound.errors import RequestError, SetupError
 from timebound.http.admin import Admin
 from timebound.http.responses import json_response, problem_response
 from timebound.versions import Traffic
+
+log = logging.getLogger("timebound.http")
 
 
 class Controlled(Protocol):
@@ -47,6 +50,7 @@ class Control:
                 self._admin.check(request)
                 return json_response(await act(request))
             except SetupError as error:
+                log.error("not changed, asked for by %s %s: %s", request.method, request.url.path, error)
                 return problem_response(RequestError(str(error), code="reload_failed"))
             except RequestError as error:
                 return problem_response(error)

@@ -6,7 +6,7 @@ from typing import Any
 
 Json = dict[str, Any]
 
-_OPERATOR: list[Json] = [{"adminToken": []}, {}]  # a token, or none if the server has none
+OPERATOR: list[Json] = [{"adminToken": []}, {}]  # a token, or none if the server has none
 
 _LIMIT = "A limit of the connection; see the code."
 
@@ -93,7 +93,7 @@ def _operators(tag: str, summary: str, name: str, done: str, schema: str) -> Jso
         "tags": [tag],
         "summary": summary,
         "operationId": name,
-        "security": _OPERATOR,
+        "security": OPERATOR,
         "responses": {
             "200": {"description": done, "content": _content(schema)},
             "401": _problem("The admin token is missing or wrong."),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from timebound.http.openapi_results import result_paths, result_schemas
+from timebound.http.openapi_results import OPERATOR, result_paths, result_schemas
 
 Json = dict[str, Any]
 
@@ -86,7 +86,7 @@ def _call(
         "operationId": name,
         "responses": answers | told,
         **({"parameters": parameters} if parameters else {}),
-        **({"security": []} if is_open else {}),
+        **({"security": []} if is_open else {"security": OPERATOR} if "403" in problems else {}),
     }
 
 

@@ -3,8 +3,7 @@
 A decision is a function of (queues, now, estimates), all seen through a `View`; nothing here changes anything.
 
     latest start of a batch   min(deadline) - margin - safe * seconds(batch)
-    best batch                the smallest with a rate within 1 % of the best one, of at most 0.4 of the deadline (the
-                              model's; if all requests lately came with more time, of the least that one had)
+    best batch                the smallest with a rate within 1 % of the best one, of at most 0.4 of the deadline
     backlog fits at a level   for every waiting ticket: (running + work due before it) / slots + safe * its batch
                               ends before its deadline, if everybody gets `level` ensemble members
 

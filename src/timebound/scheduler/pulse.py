@@ -36,7 +36,11 @@ class Pulse:
         return now - self._due > _OVERDUE_S or now < self._behind_until or not self.is_running
 
     def start(self) -> None:
-        """Somebody waits from now on."""
+        """Somebody waits from now on. Until the first beat nobody knows whether the loop stood still before."""
+        self._behind_until = self._clock.now() + EVERY_S
+        self._go_on()
+
+    def _go_on(self) -> None:
         self.is_running = True
         self._due = self._clock.now() + EVERY_S
         self._loop.call_later(EVERY_S, self._fire)
@@ -49,4 +53,4 @@ class Pulse:
         self._beat(late_s, now)
         self.is_running = False
         if self._is_needed():
-            self.start()
+            self._go_on()

@@ -111,7 +111,6 @@ class Scheduler:
             return None
         served = self._models[ticket.model]
         lane = served.lane(ticket.size)
-        served.heed(ticket.deadline - now)
         if ticket.attempt == 1:
             lane.fresh += 1
         verdict = self._verdict(served, lane, ticket, now)

@@ -13,10 +13,6 @@ from timebound.scheduler.ticket import ModelSpec, Ticket
 # A batch through all members takes at most this share of the deadline: more gains little rate and costs answers
 # that are near their deadline when the load changes.
 BATCH_SHARE = 0.4
-# So many in a row must wait longer than the model's deadline before batches may take longer; the first who does not
-# ends it. Timeouts within a tenth of each other are the same.
-PATIENT_TICKETS = 64
-SAME_TIMEOUT = 1.1
 
 OLD_LENGTHS = 1000.0  # requests of earlier days that count when lengths are told; today's outweigh them soon
 
@@ -33,12 +29,9 @@ class Served:
         "lanes",
         "last_learned",
         "lengths",
-        "patience_s",
-        "patient",
         "queued",
         "roomy",
         "shares",
-        "shortest_s",
         "slowest_s",
         "spec",
         "trusted_from",
@@ -56,37 +49,13 @@ class Served:
         self.trusted_from = 0  # observations before the code that runs now was loaded
         self.slowest_s = 0.0  # of the batches seen lately
         self.roomy = 1  # no more than this many can be too many; see `Scheduler._displace`
-        self.patience_s = spec.deadline_s  # what the length of a batch is measured by: see `heed`
-        self.patient = 0  # tickets in a row with a later deadline than the model's
-        self.shortest_s = inf  # timeout of these
         self.last_learned = inf  # when a batch last taught something; before, when somebody was first turned away
 
     def respecify(self, spec: ModelSpec) -> None:
         self.spec = spec
         self.estimate.resize(spec.members, spec.max_batch)
         self.arrivals = Arrivals(spec.deadline_s)
-        self.patience_s = spec.deadline_s
         self.trusted_from = self.estimate.observations
-
-    def heed(self, timeout_s: float) -> None:
-        """Take note of how long somebody will wait: while all wait longer than the model's deadline, so may batches."""
-        if timeout_s <= SAME_TIMEOUT * self.spec.deadline_s:  # the usual case
-            self.patient, self.shortest_s = 0, inf
-            if self.patience_s > self.spec.deadline_s:
-                self._be_patient(self.spec.deadline_s)
-            return
-        self.patient += 1
-        self.shortest_s = min(self.shortest_s, timeout_s)
-        if self.shortest_s * SAME_TIMEOUT < self.patience_s:
-            self._be_patient(self.shortest_s)
-        elif self.patient >= PATIENT_TICKETS:
-            if self.shortest_s > SAME_TIMEOUT * self.patience_s:
-                self._be_patient(self.shortest_s)
-            self.patient, self.shortest_s = 0, inf
-
-    def _be_patient(self, seconds: float) -> None:
-        self.patience_s = seconds
-        self.estimate.curves.clear()  # their best batches were chosen by it
 
     def shrink(self, batch: int, now: float) -> int:
         """A batch of this size was too much for the memory: half of it is the limit from now on, which is returned."""
@@ -134,7 +103,7 @@ class Served:
 
     def curve(self, lane: Lane) -> Curve:
         known = self.estimate.curves.get(lane.bucket)  # asked several times per request
-        return known or self.estimate.curve(lane.bucket, lane.size, BATCH_SHARE * self.patience_s)
+        return known or self.estimate.curve(lane.bucket, lane.size, BATCH_SHARE * self.spec.deadline_s)
 
     def item_s(self, lane: Lane) -> float:
         """Slot seconds that one more ticket of this lane costs, with one member."""

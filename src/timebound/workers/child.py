@@ -45,7 +45,12 @@ class Child:
             environment.setdefault(variable, str(load.threads))
         command = [sys.executable, "-m", "timebound.workers.process", *map(str, numbers)]
         self._process = Process(command, environment, keep=numbers)
-        await self._process.start()
+        try:
+            await self._process.start()
+        except OSError:
+            for end in (end for pair in self._pairs for end in pair):
+                end.close()
+            raise
         # Below the gateway, from its first instruction on: with both cores busy the gateway's event loop then waits
         # 0.1 ms (p99) for a core, not 3.6 ms, and a worker that starts is the busiest of all.
         with suppress(ProcessLookupError):

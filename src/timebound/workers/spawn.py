@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import errno
 import os
 import signal
 import threading
@@ -19,6 +20,10 @@ from functools import partial
 
 _FILE_ACTIONS_BYTES = 512
 """Room for a `posix_spawn_file_actions_t`, which has 80 bytes in glibc and musl."""
+
+
+NEVER_RAN = 127
+UNKNOWN = 255
 
 
 class Process:
@@ -37,7 +42,11 @@ class Process:
 
     async def start(self) -> None:
         """Start it; raises `OSError` if that cannot be done."""
-        start_new_thread(self._live, self._arguments)  # `Thread.start` would wait until the thread runs
+        try:
+            start_new_thread(self._live, self._arguments)  # `Thread.start` would wait until the thread runs
+        except RuntimeError:
+            self._ended.set_result(NEVER_RAN)
+            raise OSError(errno.EAGAIN, "the system allows no more threads; raise its limit of processes") from None
         await asyncio.shield(self._started)
 
     async def wait(self) -> int:
@@ -48,7 +57,8 @@ class Process:
         """End it now; nothing happens if it has ended."""
         with self._reaping:  # its number is nobody else's until it is reaped
             if self.returncode is None and self.pid:
-                os.kill(self.pid, signal.SIGKILL)
+                with suppress(ProcessLookupError):
+                    os.kill(self.pid, signal.SIGKILL)
 
     # ------------------------------------------------------------------ in its thread
 
@@ -56,14 +66,23 @@ class Process:
         try:
             self.pid = _spawn(command, environment, keep)
         except OSError as error:
-            self._tell(partial(self._started.set_exception, error))
+            self._tell(partial(self._fail, error))
             return
         self._tell(partial(self._started.set_result, None))
-        os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
-        with self._reaping:
-            _, status = os.waitpid(self.pid, 0)
-            self.returncode = os.waitstatus_to_exitcode(status)
+        try:
+            os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+            with self._reaping:
+                _, status = os.waitpid(self.pid, 0)
+                self.returncode = os.waitstatus_to_exitcode(status)
+        except ChildProcessError:  # somebody else took its exit code
+            self.returncode = UNKNOWN
         self._tell(partial(self._ended.set_result, self.returncode))
+
+    def _fail(self, error: OSError) -> None:
+        self._ended.set_result(NEVER_RAN)
+        if not self._started.cancelled():
+            self._started.set_exception(error)
+            self._started.exception()  # it is told to whoever awaits it; nobody may
 
     def _tell(self, news: Callable[[], None]) -> None:
         with suppress(RuntimeError):  # the loop is closed: nobody waits any more

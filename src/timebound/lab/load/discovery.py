@@ -33,33 +33,43 @@ class Found:
     knows_by_content: bool = False
 
 
-async def discover(address: Address, path: str, model: str | None, source: str | None) -> Found | None:
+async def discover(
+    address: Address,
+    path: str,
+    model: str | None,
+    source: str | None,
+    headers: Sequence[tuple[str, str]] = (),
+) -> Found | None:
     """The model at `path`, or the one so named, or the only one; None if the server tells of none.
 
-    `source` is where payloads come from, one of `SOURCES`; None if there are some. Raises `SetupError` if nobody
-    listens, or if the choice is not clear. Who brings payload and path is only helped.
+    `source` is where payloads come from, one of `SOURCES`; None if there are some. `headers` are sent along: an API
+    key may be wanted. Raises `SetupError` if nobody listens, if the key is refused, or if the choice is not clear.
+    Who brings payload and path is only helped.
     """
     is_help = source is None and path != "/"
-    status = await _get_json(address, "/v1/models", is_help)
+    status = await _get_json(address, "/v1/models", is_help, headers)
     models = status.get("models") if isinstance(status, dict) else None
     if isinstance(models, list) and models and all(isinstance(each, dict) and "paths" in each for each in models):
         if is_help and not any(path in each["paths"] for each in models):
             return None
         chosen = _choose(models, path, model)
         if source is not None and chosen.get("samples") and (source == "samples" or chosen.get("example") is None):
-            told = await _get_json(address, f"/v1/models/{chosen['name']}/samples", is_help=True)
+            told = await _get_json(address, f"/v1/models/{chosen['name']}/samples", is_help=True, headers=headers)
             return _from_model({**chosen, "samples": (told or {}).get("samples") or []}, path, source)
         return _from_model({**chosen, "samples": []}, path, source)
-    document = None if is_help else await _get_json(address, "/openapi.json", is_help)
+    document = None if is_help else await _get_json(address, "/openapi.json", is_help, headers)
     if isinstance(document, dict) and isinstance(document.get("paths"), dict):
         return from_openapi(document, path, source)
     return None
 
 
-async def _get_json(address: Address, path: str, is_help: bool) -> Any:
-    request = f"GET {path} HTTP/1.1\r\nHost: {address.host_header}\r\nAccept: application/json\r\n\r\n".encode()
+async def _get_json(address: Address, path: str, is_help: bool, headers: Sequence[tuple[str, str]]) -> Any:
+    own = (("Host", address.host_header), ("Accept", "application/json"))
+    lines = "".join(f"{name}: {value}\r\n" for name, value in (*own, *headers))
     try:
-        reply = await fetch(address, request, PATIENCE_S)
+        reply = await fetch(address, f"GET {path} HTTP/1.1\r\n{lines}\r\n".encode(), PATIENCE_S)
+        if reply.status == 401 and not is_help:
+            raise SetupError(f"{address.host_header} wants an API key; give it with -H 'X-API-Key: KEY'")
         return msgspec.json.decode(reply.body) if reply.status == 200 else None
     except TimeoutError:
         if is_help:
@@ -75,6 +85,8 @@ async def _get_json(address: Address, path: str, is_help: bool) -> Any:
 
 def _choose(models: Sequence[Mapping[str, Any]], path: str, name: str | None) -> Mapping[str, Any]:
     names = ", ".join(str(model["name"]) for model in models)
+    # Versions that share a model's requests are listed too, as NAME@VERSION; the model itself is what is asked.
+    whole = [model for model in models if "@" not in str(model["name"])]
     if name is not None:
         chosen = [model for model in models if model["name"] == name]
         if not chosen:
@@ -85,9 +97,9 @@ def _choose(models: Sequence[Mapping[str, Any]], path: str, name: str | None) ->
         if not chosen:
             raise SetupError(f"no model of the server answers at {path}; give --body, or a path of {names}")
         return chosen[0]
-    if len(models) > 1:
+    if len(whole) > 1:
         raise SetupError(f"the server has several models; choose one with --model: {names}")
-    return models[0]
+    return (whole or models)[0]
 
 
 def _from_model(model: Mapping[str, Any], path: str, source: str | None) -> Found:
