@@ -132,3 +132,15 @@ def test_a_key_may_be_for_some_models_only() -> None:
     with pytest.raises(RequestError) as refused:
         client.check_model("other")
     assert refused.value.code == "forbidden"
+
+
+def test_requests_that_count_as_come_earlier_are_not_credited_twice() -> None:
+    client = Client(Terms(name="a", rate=10.0, burst=10))
+    let_in = 0
+    for number in range(400):
+        try:
+            client.count(100.0 - number % 2)
+            let_in += 1
+        except Refusal:
+            pass
+    assert let_in == 10

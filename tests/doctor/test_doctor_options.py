@@ -71,3 +71,11 @@ def test_findings_are_counted_and_only_problems_are_problems() -> None:
     assert as_lines(findings) == ["ok       a          fine", "warning  long name  meh; do this", "1 warning, 1 ok"]
     assert has_problems([*findings, problem("c", "bad")])
     assert as_lines([problem("c", "bad")] * 2)[-1] == "2 problems"
+
+
+def test_a_keys_file_that_the_server_would_refuse_is_a_problem(tmp_path: Path) -> None:
+    file = tmp_path / "keys.toml"
+    file.write_text("[shop]\n[shop]\n")
+    (line,) = told(tmp_path, {"keys": str(file)})
+    assert line.startswith("problem the keys file")
+    assert "one table" in line

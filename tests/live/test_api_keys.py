@@ -16,6 +16,7 @@ from tests.live.serving import MODELS, Serving, clean_environment, eventually
 from tests.live.wire import get, post
 
 from timebound.admission.keys import hash_of
+from timebound.cli import main
 
 pytestmark = pytest.mark.live
 
@@ -105,6 +106,13 @@ def test_probes_and_pages_are_open_and_nothing_else(serving: Guarded) -> None:
             assert wire.read().status in (401, 404), path
     operator = {"Authorization": f"Bearer {TOKEN}"}
     assert serving.http.get("/metrics", headers=operator).status_code == 200
+
+
+def test_the_bench_asks_with_its_key_what_it_can_ask(serving: Guarded, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["bench", serving.url, "--requests", "5", "--concurrency", "1"]
+    assert main([*arguments, "-H", f"X-API-Key: {serving.shop}"]) == 0
+    assert main(arguments) == 2
+    assert "wants an API key" in capsys.readouterr().err
 
 
 def test_a_key_for_another_model_is_403(serving: Guarded) -> None:

@@ -74,6 +74,11 @@ def test_a_shadow_is_compared_and_never_sent(folder: Path) -> None:
         line = 'timebound_shadow_answers_total{model="word",verdict="differs",version="2"}'
         eventually(lambda: line in serving.http.get("/metrics").text, "a difference")
         assert 'verdict="agrees"' not in serving.http.get("/metrics").text
+        # And the way back leads to it again
+        assert main(["traffic", "word", "2=1", "--url", serving.url]) == 0
+        assert main(["rollback", "word", "--url", serving.url]) == 0
+        traffic = serving.http.get("/v1/models/word/traffic").json()
+        assert (traffic["split"], traffic["shadow"]) == ({"1": 1.0}, ["2"])
 
 
 def test_the_division_outlives_a_restart(folder: Path) -> None:

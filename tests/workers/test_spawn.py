@@ -13,7 +13,7 @@ from functools import wraps
 
 import pytest
 
-from timebound.workers.spawn import Process
+from timebound.workers.spawn import NEVER_RAN, UNKNOWN, Process
 
 
 def in_a_loop(test: Callable[[], Coroutine[None, None, None]]) -> Callable[[], None]:
@@ -101,3 +101,38 @@ async def test_an_end_is_told_to_everyone_who_waits() -> None:
     codes = await asyncio.gather(process.wait(), process.wait())
     assert list(codes) == [0, 0]
     assert time.monotonic() - began < 30
+
+
+def test_a_system_without_room_for_a_thread_is_an_error_and_no_process_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def run() -> None:
+        process = Process(python("pass"), os.environ, [])
+        with pytest.raises(OSError, match="no more threads"):
+            await process.start()
+        assert await asyncio.wait_for(process.wait(), 20) == NEVER_RAN
+
+    monkeypatch.setattr("timebound.workers.spawn.start_new_thread", refuse)
+    asyncio.run(run())
+
+
+@in_a_loop
+async def test_a_process_that_cannot_be_started_is_not_waited_for() -> None:
+    process = Process(["/nowhere/python"], os.environ, [])
+    with pytest.raises(FileNotFoundError):
+        await process.start()
+    assert await asyncio.wait_for(process.wait(), 20) == NEVER_RAN
+
+
+@in_a_loop
+async def test_an_exit_code_that_somebody_else_took_is_unknown() -> None:
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        process = await start(python("pass"))
+        assert await asyncio.wait_for(process.wait(), 20) == UNKNOWN
+        process.kill()  # and nothing happens
+    finally:
+        signal.signal(signal.SIGCHLD, before)
