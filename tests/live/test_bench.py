@@ -247,6 +247,10 @@ def test_results_are_compared_and_drawn(tmp_path: Path) -> None:
     (row,) = [line for line in ran.out.splitlines() if line.startswith("  p50 ms")]
     assert row.endswith("better")
     assert "Latency over time" in html.read_text()
+    with Rogue(after(0.0, ok())) as rogue:
+        other = bench(tmp_path, rogue.url, "--rate", "50", "--duration", "1", *BODY, "--compare", old)
+    assert other.code == 1
+    assert "nothing was compared" in other.err
 
 
 def test_a_refusal_is_counted_by_its_status(tmp_path: Path) -> None:

@@ -159,6 +159,7 @@ def run(chosen: argparse.Namespace) -> int:
         levels = bench.run(plans, address, requests, _line_on_terminal())
         _clear_line()
     document = results.document(chosen.target, path, levels, __version__)
+    has_less = earlier is not None and not results.have_a_level_in_common(earlier, document)
     print(results.table(levels))
     if earlier is not None:
         print(f"\ncompared with {chosen.compare}:\n{results.compare(earlier, document)}")
@@ -166,7 +167,12 @@ def run(chosen: argparse.Namespace) -> int:
         chosen.json.write_text(json.dumps(document, indent=1) + "\n")
     if chosen.html:
         chosen.html.write_text(page(document))
-    return _judge(levels, required)
+    verdict = _judge(levels, required)
+    if has_less:
+        print(
+            f"timebound: {chosen.compare} has no load in common with this run, so nothing was compared", file=sys.stderr
+        )
+    return verdict or int(has_less)
 
 
 def _judge(levels: Sequence[Level], required: Sequence[Any]) -> int:

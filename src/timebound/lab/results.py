@@ -145,6 +145,11 @@ def compare(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def have_a_level_in_common(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    """Whether there is anything to compare."""
+    return bool({level["load"] for level in old["levels"]} & {level["load"] for level in new["levels"]})
+
+
 def _change(was: float, now: float, more_is_better: bool | None) -> tuple[str, str]:
     """The change in percent (or plain, from zero), and whether it is for the better."""
     if was == now:
