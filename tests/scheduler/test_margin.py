@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from timebound.scheduler.margin import Margin
 
 
@@ -51,8 +53,8 @@ def test_there_is_a_limit() -> None:
 
 def test_a_stall_counts_at_once_and_is_forgotten_by_and_by() -> None:
     margin = Margin(0.010)
-    margin.woke(0.020, now=0.0)
-    assert margin.seconds == 0.040
+    margin.woke(0.025, now=0.0)
+    assert margin.seconds == pytest.approx(0.040)
     margin.woke(0.0, now=2.0)
     assert 0.019 < margin.seconds < 0.021
     margin.woke(0.0, now=20.0)
@@ -67,6 +69,13 @@ def test_a_long_stall_keeps_no_more_free_than_the_limit() -> None:
 
 def test_a_smaller_stall_does_not_hide_a_larger_one() -> None:
     margin = Margin(0.010)
-    margin.woke(0.040, now=0.0)
+    margin.woke(0.045, now=0.0)
     margin.woke(0.010, now=0.1)
     assert margin.seconds > 0.075
+
+
+def test_a_busy_process_that_is_woken_a_little_late_does_not_stall() -> None:
+    margin = Margin(0.005)
+    for beat in range(100):
+        margin.woke(0.005, now=0.02 * beat)
+    assert margin.seconds == 0.005

@@ -14,6 +14,8 @@ _HALF_LIFE_S = 2.0
 """A stall is expected again for a while: what is kept free because of it halves in this time."""
 _STALLS = 2.0
 """A request may be read one stall late, of which a little is never known, and its answer be written one stall late."""
+_BUSY_S = 0.005
+"""So late a busy process is woken all the time: the floor covers that, and it is no stall."""
 _STRAIN_S = 0.030
 """Kept free while processes start, which is when cores are short: more than their start was seen to cost."""
 
@@ -51,7 +53,7 @@ class Margin:
     def woke(self, late_s: float, now: float) -> None:
         """This process was woken so late; to be told again and again while somebody waits."""
         left_s = self._stall_s * 0.5 ** ((now - self._stalled_at) / _HALF_LIFE_S)
-        self._stall_s, self._stalled_at = max(left_s, min(late_s, _CEILING_S / _STALLS)), now
+        self._stall_s, self._stalled_at = max(left_s, min(late_s - _BUSY_S, _CEILING_S / _STALLS)), now
         self._settle()
 
     def _settle(self) -> None:
