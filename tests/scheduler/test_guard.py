@@ -44,6 +44,15 @@ def test_the_guard_tells_where_the_time_went() -> None:
     }
 
 
+def test_a_hundredth_of_a_long_limit_is_kept_free() -> None:
+    world = World()
+    world.submit("one", timeout_s=1.5)
+    world.loop.advance(1.484)
+    assert world.errors() == {}
+    world.loop.advance(0.002)
+    assert world.errors() == {"one": DeadlineMissed}
+
+
 def test_no_more_than_a_tenth_of_a_short_limit_is_kept_free() -> None:
     world = World(deadline_s=MARGIN_S / 2)
     world.submit("short")

@@ -30,6 +30,9 @@ from timebound.types import Deliver, Outcome, Quality, Request, Result, Source
 _MOST_OF_A_LIMIT = 0.1
 """No more than this share of a request's time is kept free at its end, for writing and for its fallback each."""
 
+_LEAST_OF_A_LIMIT, _ENOUGH_S = 0.01, 0.02
+"""Of a long limit this share is kept free, up to so many seconds: it costs little, and stalls come unasked."""
+
 _WORTH_ARMING, _WORTH_ARMING_S = 1.25, 0.002
 """Guards that are set are moved only if so much more is to be kept free than when they were set: it costs a heap."""
 
@@ -271,7 +274,9 @@ class Answers:
 
     def margin_of(self, request: Request) -> float:
         """What is kept free before this request's deadline."""
-        return min(self.margin.seconds, _MOST_OF_A_LIMIT * (request.deadline - request.arrived))
+        limit_s = request.deadline - request.arrived
+        least_s = min(_LEAST_OF_A_LIMIT * limit_s, _ENOUGH_S)
+        return min(max(self.margin.seconds, least_s), _MOST_OF_A_LIMIT * limit_s)
 
     def _arm(self, attempt: Attempt) -> None:
         at = attempt.guard_at = self._guard_at(attempt)
