@@ -258,3 +258,11 @@ def test_results_by_key_are_described_and_the_operators_calls_say_so() -> None:
 def test_the_listing_is_described_as_it_is_made() -> None:
     described = openapi([Info()], "1")["components"]["schemas"]["KeptResult"]["properties"]
     assert set(described) == set(Entry.__struct_fields__)
+
+
+def test_every_call_of_the_operators_asks_for_the_token() -> None:
+    paths = openapi([], "0.1.0")["paths"]
+    calls = [("/v1/reload", "post"), ("/v1/models/{model}/rollback", "post")]
+    calls += [("/v1/models/{model}/traffic", method) for method in ("get", "put")]
+    assert all({"adminToken": []} in paths[path][method]["security"] for path, method in calls)
+    assert "security" not in paths["/v1/models"]["get"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
@@ -285,3 +286,13 @@ def test_print_config_shows_where_each_value_comes_from(tmp_path: Path) -> None:
     assert rows["grace"] == ["5.0", ".env"]
     assert rows["keep_alive"] == ["60.0", "timebound.toml"]
     assert rows["host"] == ["127.0.0.1", "default"]
+
+
+def test_output_into_a_closed_pipe_is_no_traceback() -> None:
+    unread, end = os.pipe()
+    os.close(unread)
+    command = [sys.executable, "-m", "timebound.cli", "keys", "new", "shop"]
+    done = subprocess.run(command, stdout=end, stderr=subprocess.PIPE, text=True, env=clean_environment(), check=False)
+    os.close(end)
+    assert done.returncode == 141
+    assert "BrokenPipe" not in done.stderr

@@ -94,6 +94,7 @@ def test_code_that_cannot_be_loaded_never_takes_a_request(tmp_path: Path) -> Non
         answer = serving.http.post("/v1/reload")
         assert (answer.status_code, answer.json()["code"]) == (409, "reload_failed")
         assert "no weights" in answer.json()["detail"]
+        assert "no weights" in serving.wait_for_line("not changed")["message"]
         write(file, "three")
         serving.process.send_signal(signal.SIGHUP)
         eventually(lambda: "three" in asking.words(), "an answer of the code that can be loaded")

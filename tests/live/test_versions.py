@@ -55,6 +55,8 @@ def test_requests_are_divided_by_share_and_stay_with_their_version(folder: Path)
         assert 10 < Counter(words)["one"] < 50
         assert ask(serving, "a", "/predictions/word/1") == "one"
         assert ask(serving, "b", "/predictions/word/2") == "two"
+        unknown = serving.http.post("/predictions/words", json={"id": "c"}).json()
+        assert unknown["detail"].endswith("this server has: word")
         # The same keys under other names of theirs: nothing is stored, and they draw the same version again.
         assert serving.http.delete("/v1/results/word").json()["cleared"] > 0
         assert [ask(serving, f"k{number}") for number in range(60)] == words

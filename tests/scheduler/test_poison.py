@@ -9,10 +9,12 @@ from tests.scheduler.gateway import World
 
 from timebound.errors import Poison
 from timebound.events import BatchesShrunk
-from timebound.scheduler.quarantine import FIRST_LOCK_S, LONGEST_LOCK_S, MOST_BODIES, Quarantine
+from timebound.http.hot import Route
+from timebound.scheduler.pending import Pending
+from timebound.scheduler.quarantine import FIRST_LOCK_S, LONGEST_LOCK_S, MOST_BODIES, Quarantine, mark_of
 from timebound.scheduler.served import Served
-from timebound.scheduler.ticket import ModelSpec
-from timebound.types import Loss, Outcome
+from timebound.scheduler.ticket import ModelSpec, Ticket
+from timebound.types import Loss, ModelInfo, Outcome
 
 
 def learn(world: World, slot: str, times: int = 5) -> None:
@@ -297,3 +299,16 @@ def test_only_so_many_bodies_are_remembered_and_not_for_ever() -> None:
     assert not quarantine.is_suspect(b"0", 0.0)
     assert quarantine.is_suspect(b"500", 0.0)
     assert not quarantine.is_suspect(b"500", 61.0)
+
+
+def test_a_body_has_one_mark_with_and_without_a_key() -> None:
+    info = ModelInfo(name="m", key_ignore=["retry"])
+    first, again = b'{"a": 1, "retry": 0}', b'{"retry": 1, "a": 1}'
+    _, fingerprint = Route(info).identify("k", first)
+    marks = {mark_of(pending_of(info, body, print_)) for body, print_ in ((first, fingerprint), (again, b""))}
+    assert len(marks) == 1
+    assert mark_of(pending_of(info, b'{"a": 2}', b"")) not in marks
+
+
+def pending_of(info: ModelInfo, body: bytes, fingerprint: bytes) -> Pending:
+    return Pending(info, Ticket(1, "m", 1.0, 0.0), body, None, [], fingerprint)

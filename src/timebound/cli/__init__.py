@@ -71,7 +71,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.print_help()
         return 2
     try:
-        return int(chosen.run(chosen))
+        code = int(chosen.run(chosen))
+        sys.stdout.flush()  # here, where a closed pipe is understood, not when the interpreter ends
+        return code
     except SetupError as error:
         if getattr(chosen, "debug", None):
             traceback.print_exc()

@@ -85,5 +85,7 @@ class Quarantine:
 def mark_of(pending: Pending) -> bytes:
     """What a request is known by here: its model, and its body without the fields that differ between attempts."""
     info = pending.info
+    if pending.fingerprint:  # that of its key is the same
+        return info.name.encode() + b"\0" + pending.fingerprint
     body = of_json(pending.body, info.key_ignore) if info.body is Body.JSON else of_bytes(pending.body)
     return info.name.encode() + b"\0" + body
