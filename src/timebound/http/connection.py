@@ -183,7 +183,11 @@ class Connection(HttpToolsProtocol):
         self.pipeline.clear()
         super().connection_lost(exc)
         if isinstance(reading := cast(object, self.cycle), HotCycle):
-            reading.let_go()  # it knows this connection, which knows it: the collector may come late
+            reading.let_go()
+        # A cycle knows its connection, which knows it. The collector that would end both comes late, and then takes
+        # many at once, for longer than a margin.
+        if isinstance(reading, HotCycle) or self.cycle is None or self.cycle.response_complete:
+            self.cycle = self._started = None  # type: ignore[assignment]
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._started = cycle

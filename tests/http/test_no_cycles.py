@@ -1,0 +1,93 @@
+"""A connection that has ended leaves nothing that only the garbage collector could free."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import uvloop
+
+from timebound.admission import Gate, Peers
+from timebound.admission.held import Held
+from timebound.clock import MonotonicClock
+from timebound.events import Events
+from timebound.http.app import App
+from timebound.http.connection import Limits, State
+from timebound.http.hot import HotPath, Route
+from timebound.http.listener import Listener, bind
+from timebound.types import Deliver, ModelInfo, Outcome, Request, Result
+
+INFO = ModelInfo(name="m", deadline_s=1.0)
+LIMITS = Limits(max_body=1_000_000, max_header=10_000, max_connections=100, read_timeout=5.0, write_timeout=5.0)
+POST = b"POST /predictions/m HTTP/1.1\r\nhost: h\r\n%bcontent-type: application/json\r\ncontent-length: 2\r\n\r\n%b"
+CLIENTS = 20
+
+
+def _answer(request: Request, deliver: Deliver) -> Callable[[], None]:
+    deliver(Result(Outcome(b"7")))
+    return lambda: None
+
+
+def _keep_silent(request: Request, deliver: Deliver) -> Callable[[], None]:
+    return lambda: None
+
+
+async def _cold(scope: Any, receive: Any, send: Any) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+    await send({"type": "http.response.body", "body": b""})
+
+
+async def _left_after(submit: Any, data: bytes, *, waits: bool) -> list[str]:
+    """What is found as garbage after some clients have sent this and gone."""
+    app = cast(App, _cold)
+    hot = HotPath(Gate(submit), clock=MonotonicClock(), events=Events(), cap_s=60.0)
+    state = State(limits=LIMITS, held=Held(10_000_000), peers=Peers(100), access=None, cors=None)
+    listener = Listener(app, hot=hot, state=state, keep_alive_s=5.0, events=Events())
+    cast(Any, listener)._app = SimpleNamespace(hot_routes={b"/predictions/m": Route(INFO)})
+    sock = bind("127.0.0.1", 0)
+    await listener.open(sock)
+    for turn in range(2 * CLIENTS):
+        if turn == CLIENTS:  # what the first ones brought into being, once and for all, is no garbage of the others
+            gc.collect()
+            gc.disable()
+        reader, writer = await asyncio.open_connection(*sock.getsockname())
+        writer.write(data)
+        if waits:
+            assert (await asyncio.wait_for(reader.readline(), 5)).startswith(b"HTTP/1.1 200")
+        else:
+            await asyncio.sleep(0.002)
+        writer.close()
+        await writer.wait_closed()
+    async with asyncio.timeout(5):
+        while listener.connections:
+            await asyncio.sleep(0.001)
+    del reader, writer
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    gc.collect()
+    found = [type(thing).__qualname__ for thing in gc.garbage if type(thing).__module__.startswith("timebound")]
+    listener.stop_accepting()
+    await listener.close(1.0)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("submit", "data", "waits"),
+    [
+        pytest.param(_answer, POST % (b"", b"{}"), True, id="answered"),
+        pytest.param(_answer, POST % (b"connection: close\r\n", b"{}"), True, id="closed by the server"),
+        pytest.param(_keep_silent, POST % (b"", b"{}"), False, id="left before the answer"),
+        pytest.param(_answer, POST % (b"", b"{"), False, id="left within the body"),
+        pytest.param(_answer, b"GET /other HTTP/1.1\r\nhost: h\r\n\r\n", True, id="another route"),
+    ],
+)
+def test_no_garbage(submit: Any, data: bytes, waits: bool) -> None:
+    try:
+        assert uvloop.run(_left_after(submit, data, waits=waits)) == []
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
