@@ -39,7 +39,7 @@ CLEAR_MARGIN = 1e-4
 # Standard deviation of a picture's noise, of 255; decides how far PNG can compress.
 NOISE = 0.55
 # Raised when the files' content changes, so that an old cache is built again.
-VERSION = "2"
+VERSION = "3"
 
 
 @dataclass(frozen=True)
@@ -102,10 +102,8 @@ class Network(Graph):
         )
 
     def activate(self, x: str, swish: bool) -> str:
-        """ReLU, or hard-swish as x * HardSigmoid(x)."""
-        if not swish:
-            return self.add("Relu", [x])
-        return self.add("Mul", [x, self.add("HardSigmoid", [x], alpha=1 / 6, beta=0.5)])
+        """ReLU, or hard-swish as one operator, as exporters write it: engines merge it with the layer before."""
+        return self.add("HardSwish" if swish else "Relu", [x])
 
     def squeeze(self, x: str) -> str:
         """Squeeze-and-excite: weigh the channels by what the whole picture shows."""

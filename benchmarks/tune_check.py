@@ -1,10 +1,10 @@
 """Whether `timebound tune` finds good settings in good time, and a faster engine only where answers stay the same.
 
-Tuned are the demo's three trained networks as float32 files (`floats.py`), with 250 ms. Then twelve settings written
-by hand, and those that were found, are offered the same overload in turns; `goodput` is the share of it that was
-answered in time, partial answers by the share of their members. `engine_speedup` is what a closed loop is served per
-second on the engine that was chosen, over the best of the settings with onnxruntime, in turns. Last, bf16 is asked
-about the random networks of the other benchmarks, whose answers hang on the last digits.
+Tuned are the three networks of the other benchmarks with a fitted last layer (`fitted.py`), with 250 ms. Then twelve
+settings written by hand, and those that were found, are offered the same overload in turns; `goodput` is the share of
+it that was answered in time, partial answers by the share of their members. `engine_speedup` is what a closed loop is
+served per second on the engine that was chosen, over the best of the settings with onnxruntime, in turns. Last, bf16 is
+asked about the same networks with their random last layer, where answers hang on the last digits.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from statistics import mean
 import msgspec
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from benchmarks import floats
+from benchmarks import fitted
 from benchmarks.commandline import Failed, finish, options_parser, say
 from benchmarks.contestants import ROOT
 from benchmarks.goodput import build
@@ -39,7 +39,7 @@ from timebound.lab.load.processes import ForeignLoad
 from timebound.lab.tune import NOISE, Record, Settings
 from timebound.types import Engine
 
-TUNED = ROOT / "benchmarks/apps/handwriting_app.py"
+TUNED = ROOT / "benchmarks/apps/fitted_app.py"
 RANDOM = ROOT / "benchmarks/apps/pictured_app.py"
 MEMBERS = 3
 BF16 = Engine.OPENVINO_BF16.value
@@ -164,7 +164,7 @@ def agreement_of(verdict: Verdict) -> Figures:
 def run(options: argparse.Namespace) -> Figures:
     """Tune, then all comparisons."""
     build(options.models)
-    floats.build(floats.folder_of(options.models))
+    say(f"fitted networks: {fitted.build(options.models):.3f} of new pictures right")
     os.environ[MODELS_ENV] = str(options.models)
     here, foreign = engines.means(), ForeignLoad()
     with tempfile.TemporaryDirectory(prefix="tune-check-") as folder:
@@ -195,7 +195,7 @@ def run(options: argparse.Namespace) -> Figures:
             ours, theirs = check.speedup(tuned, max(plain, key=lambda settings: goodput[settings]))
             figures |= {"engine_rps": ours, "onnxruntime_rps": theirs, "engine_speedup": ours / theirs}
         for name, verdict in (("", check.verdict_of_tune()), ("random_", check.verdict_on_random())):
-            say(f"{name or 'trained_'}networks: {engines.tell(verdict, {}, REFERENCE, Judgement())}")
+            say(f"{name or 'fitted_'}networks: {engines.tell(verdict, {}, REFERENCE, Judgement())}")
             figures |= {f"{name}{key}": value for key, value in agreement_of(verdict).items()}
     return {**figures, "foreign_cpu": foreign.cores()}
 
