@@ -49,6 +49,8 @@ LONGEST_TUNE_S = 180.0
 LEAST_SPEEDUP = 1.4
 # So far away that nothing has to be left out.
 UNHURRIED = "5"
+# A server that knows nothing tries larger batches step by step.
+WARM_UP = "4s"
 
 EXAMPLES = """\
 examples:
@@ -108,14 +110,14 @@ class Check:
     def served_rps(self, settings: Settings) -> float:
         """Full answers per second in a closed loop without hurry."""
         with self.serve(settings, "--deadline", UNHURRIED) as server:
-            flags = ("--clients", str(CLIENTS), "--duration", f"{self._plan.seconds}s", "--warm-up", "1s")
+            flags = ("--clients", str(CLIENTS), "--duration", f"{self._plan.seconds}s", "--warm-up", WARM_UP)
             figures = figures_of(server.url, *flags)
         return figures["answered_rps"] * figures["full_share"]
 
     def goodput(self, settings: Settings, rate: float) -> float:
         """The share of an overload that is answered in time."""
         with self.serve(settings) as server:
-            flags = ("--rate", f"{rate:.1f}", "--duration", f"{self._plan.seconds}s", "--warm-up", "1s")
+            flags = ("--rate", f"{rate:.1f}", "--duration", f"{self._plan.seconds}s", "--warm-up", WARM_UP)
             figures = figures_of(server.url, *flags)
         share = figures["mean_members"] / MEMBERS if figures["mean_members"] else 1.0
         found = figures["goodput_rps"] * share / rate

@@ -157,8 +157,9 @@ class MobileNet(nn.Module):
         return self.head(self.drop(functional.hardswish(self.neck(x))))
 
 
-# EfficientNet-Lite0: widening, width, repeats, kernel, stride. Again one stride fewer.
-_LITE = ((1, 16, 1, 3, 1), (6, 24, 2, 3, 2), (6, 40, 2, 5, 1), (6, 80, 3, 3, 2), (6, 112, 2, 5, 1), (6, 160, 2, 5, 2))
+# EfficientNet-Lite0: widening, width, repeats, kernel, stride. Again one stride fewer, and the first layer looks at
+# every pixel, where MobileNet's looks at every other.
+_LITE = ((1, 16, 1, 3, 2), (6, 24, 2, 3, 2), (6, 40, 2, 5, 1), (6, 80, 3, 3, 2), (6, 112, 2, 5, 1), (6, 160, 2, 5, 2))
 
 
 class Lite(nn.Module):
@@ -167,7 +168,7 @@ class Lite(nn.Module):
     def __init__(self, width: float, head: int) -> None:
         super().__init__()
         at = _by_eight(24 * width)
-        layers: list[nn.Module] = [Unit(1, at, 3, 2, act="relu6")]
+        layers: list[nn.Module] = [Unit(1, at, 3, 1, act="relu6")]
         for widening, width_after, repeats, kernel, stride in _LITE:
             after = _by_eight(width_after * width)
             for turn in range(repeats):
@@ -217,9 +218,9 @@ class Teacher(nn.Module):
 
 
 MEMBERS: dict[str, Callable[[], nn.Module]] = {
-    "mobile_wide": lambda: MobileNet(1.2, 768),
-    "mobile_slim": lambda: MobileNet(0.8, 640),
-    "lite": lambda: Lite(1.0, 768),
+    "mobile_wide": lambda: MobileNet(1.4, 1024),
+    "mobile_slim": lambda: MobileNet(1.0, 768),
+    "lite": lambda: Lite(1.2, 896),
 }
 
 

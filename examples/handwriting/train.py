@@ -1,10 +1,10 @@
-"""Trains the three members: a large teacher first, then the three together on what it says, then for int8.
+"""Trains the three members, each by itself: a large teacher first, then the member on what it says, then for int8.
 
-    python examples/handwriting/train.py --data DATA --out OUT
+    python examples/handwriting/train.py --data DATA --out OUT --only lite
 
-The seconds given to each phase set the learning rate's course, so the same command fits any GPU. On one H200 the
-defaults take eight minutes. `--tiny` walks through everything on a CPU and learns nothing. `--refine OUT` goes on from
-there, one member at a time, on a CPU: see refine.py.
+Nothing is shared between members, neither pictures nor teacher, so that they err in different places; run the three
+side by side if the GPU has room. The seconds given to each phase set the learning rate's course, so the same command
+fits any GPU. `--tiny` walks through everything on a CPU and learns nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -24,21 +24,39 @@ from torch.nn import functional
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from examples.handwriting.data import Data
-from examples.handwriting.nets import MEMBERS, Teacher, parameters_of, ranges_of, switch_rounding
+from examples.handwriting.nets import CLASSES, MEMBERS, Teacher, parameters_of, ranges_of, switch_rounding
 from examples.handwriting.paper import spoil, to_ink
-from examples.handwriting.refine import refine_all
+from examples.handwriting.strokes import HAND, Hand
 
 TEMPERATURE = 2.0
+RARE = 0.25
+"""The share of rare characters that are drawn as `isnull`: with all of them, untidy characters are taken for those."""
+
+
+class Course(NamedTuple):
+    """What one member and its teacher learn from: a hand of their own and a chance of their own."""
+
+    hand: Hand
+    seed: int
+
+
+COURSES = {
+    "lite": Course(HAND._replace(sloppy=(0.4, 2.2)), 94),
+    "mobile_wide": Course(HAND._replace(sloppy=(0.3, 1.9), hurry=(-0.5, 1.0)), 95),
+    "mobile_slim": Course(HAND._replace(sloppy=(0.3, 1.9), pen=(0.4, 2.6), keep=0.985), 96),
+}
+"""Their errors should differ: one reads strokes that stray far, one strokes that run together, one poor pens."""
 
 
 class Learner:
     """One network in training: its optimiser, a slow-moving average of its weights, and its step as a CUDA graph."""
 
-    def __init__(self, net: nn.Module, device: Any, *, average: float = 0.9985, graph: bool = True) -> None:
-        self.device = device
+    def __init__(
+        self, net: nn.Module, device: Any, *, layout: Any = torch.channels_last, average: float = 0.9985
+    ) -> None:
+        self.device, self.layout = device, layout
         self.is_cuda = device.type == "cuda"
-        self.has_graph = self.is_cuda and graph
-        self.net = net.to(device, memory_format=torch.channels_last)
+        self.net = net.to(device, memory_format=layout)
         self.average = copy.deepcopy(self.net).eval()
         self.rate = torch.tensor(0.0, device=device)
         decayed = [weight for weight in net.parameters() if weight.dim() > 1]
@@ -64,7 +82,7 @@ class Learner:
 
     def step(self, x: Tensor, labels: Tensor, taught: Tensor) -> None:
         """One step on a batch; `taught` are the teacher's scores, or empty for none."""
-        if not self.has_graph:
+        if not self.is_cuda:
             self._step(x, labels, taught)
             return
         if self._graph is None:
@@ -89,7 +107,7 @@ class Learner:
     def _step(self, x: Tensor, labels: Tensor, taught: Tensor) -> None:
         self.optimizer.zero_grad(set_to_none=True)
         with torch.autocast(self.device.type, torch.bfloat16, cache_enabled=False):
-            scores = self.net(x.contiguous(memory_format=torch.channels_last))
+            scores = self.net(x.contiguous(memory_format=self.layout))
         scores = scores.float()
         loss = functional.cross_entropy(scores, labels, label_smoothing=0.1)
         if len(taught):
@@ -114,35 +132,52 @@ def _distance(scores: Tensor, taught: Tensor) -> Tensor:
     return functional.kl_div(mine, other, reduction="batchmean", log_target=True) * TEMPERATURE**2
 
 
-def learn(
-    learners: list[Learner], data: Data, teacher: nn.Module | None, *, seconds: float, peak: float, size: int
-) -> None:
+def learn(learner: Learner, data: Data, teacher: nn.Module | None, *, seconds: float, peak: float, size: int) -> None:
     """Train for so many seconds: the rate rises over the first 4 %, then falls along a cosine."""
-    _step_all(learners, data, 0.0, teacher, size)  # graphs are captured and kernels built before the clock runs
+    _step(learner, data, 0.0, teacher, size)  # the graph is captured and kernels built before the clock runs
     began, steps, told = time.monotonic(), 0, 0.0
     while True:
         done = (time.monotonic() - began) / seconds
         if done >= 1:
             break
         rate = peak * min(done / 0.04 + 0.01, 0.5 + 0.5 * math.cos(math.pi * done) + 1e-3)
-        _step_all(learners, data, rate, teacher, size)
+        _step(learner, data, rate, teacher, size)
         steps += 1
         if done - told >= 0.1:
             told = done
-            losses = " ".join(f"{learner.loss.item():.3f}" for learner in learners)
-            print(f"  {time.monotonic() - began:5.0f} s, {steps} steps of {size}, loss {losses}", flush=True)
+            print(
+                f"  {time.monotonic() - began:5.0f} s, {steps} steps of {size}, loss {learner.loss.item():.3f}",
+                flush=True,
+            )
         if steps % 4 == 0 and data.device.type == "cuda":
             torch.cuda.synchronize()  # no more than a few steps ahead, or the clock above means nothing
 
 
-def _step_all(learners: list[Learner], data: Data, rate: float, teacher: nn.Module | None, size: int) -> None:
+def _step(learner: Learner, data: Data, rate: float, teacher: nn.Module | None, size: int) -> None:
     with torch.no_grad():
         x, labels = data.batch(size)
         x = spoil(x)
         taught = torch.empty(0, device=x.device) if teacher is None else ask(teacher, x)
-    for learner in learners:
-        learner.rate.fill_(rate)
-        learner.step(x, labels, taught)
+    learner.rate.fill_(rate)
+    learner.step(x, labels, taught)
+
+
+def quickest_layout(make: Callable[[], nn.Module], data: Data, size: int) -> Any:
+    """How pictures lie in memory: which is quicker for these layers depends on the GPU."""
+    took = {}
+    for layout in (torch.channels_last, torch.contiguous_format):
+        learner = Learner(make(), data.device, layout=layout)
+        x, labels = data.batch(size)
+        for turn in range(13):
+            if turn == 3 and data.device.type == "cuda":
+                torch.cuda.synchronize()
+            if turn == 3:
+                began = time.monotonic()
+            learner.step(x, labels, torch.zeros(size, CLASSES, device=data.device))
+        learner.loss.item()
+        took[layout] = (time.monotonic() - began) / 10
+        print(f"  {layout}: {took[layout] * 1000:.1f} ms per step", flush=True)
+    return min(took, key=took.__getitem__)
 
 
 @torch.no_grad()
@@ -153,70 +188,56 @@ def ask(net: nn.Module, x: Tensor) -> Tensor:
     return scores.float()
 
 
-def judge(nets: dict[str, nn.Module], data: Data) -> None:
+def judge(name: str, net: nn.Module, data: Data) -> None:
     """Held-out faces: as they are, and spoilt like the training pictures."""
     pictures, labels = data.held_out
-    torch.manual_seed(0)
     for how, change in (("clean", lambda x: x), ("spoilt", spoil)):
-        _judge(nets, pictures, labels, how, change)
+        parts = [ask(net, change(to_ink(part))).argmax(1) for part in pictures.split(1024)]
+        right = (torch.cat(parts) == labels).float().mean().item()
+        print(f"{name}, held-out faces, {how}: {right:.4f}", flush=True)
 
 
-def _judge(
-    nets: dict[str, nn.Module], pictures: Tensor, labels: Tensor, how: str, change: Callable[[Tensor], Tensor]
-) -> None:
-    shares: dict[str, list[Tensor]] = {name: [] for name in nets}
-    for part in pictures.split(1024):
-        x = change(to_ink(part))
-        for name, net in nets.items():
-            shares[name].append(ask(net, x).softmax(1))
-    whole = {name: torch.cat(parts) for name, parts in shares.items()}
-    if len(whole) > 1:
-        whole["mean"] = torch.stack(list(whole.values())).mean(0)
-    right = {name: (rows.argmax(1) == labels).float().mean().item() for name, rows in whole.items()}
-    print(f"held-out faces, {how}: " + ", ".join(f"{name} {share:.4f}" for name, share in right.items()), flush=True)
+def save(name: str, learner: Learner, folder: Path, kind: str) -> None:
+    """The averaged weights."""
+    path = folder / f"{name}.{kind}.pt"
+    torch.save({key: value.cpu() for key, value in learner.average.state_dict().items()}, path)
+    print(f"wrote {path} ({path.stat().st_size / 1e6:.1f} MB)", flush=True)
 
 
-def save(learners: dict[str, Learner], folder: Path, kind: str) -> None:
-    """The averaged weights, one file each."""
-    for name, learner in learners.items():
-        path = folder / f"{name}.{kind}.pt"
-        torch.save({key: value.cpu() for key, value in learner.average.state_dict().items()}, path)
-        print(f"wrote {path} ({path.stat().st_size / 1e6:.1f} MB)", flush=True)
+def train(name: str, chosen: argparse.Namespace) -> None:
+    """One member: its pictures, its teacher, itself, itself in int8."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    course = COURSES[name]
+    torch.manual_seed(course.seed + chosen.seed)
+    most = 60 if chosen.tiny else None
+    data = Data(chosen.data, device, chosen.renders, most=most, hand=course.hand, rare=RARE)
+
+    teacher = Learner(Teacher(8 if chosen.tiny else 64), device)
+    print(f"teacher of {name}: {parameters_of(teacher.net):,} parameters")
+    learn(teacher, data, None, seconds=chosen.teacher_s, peak=2e-3, size=chosen.batch)
+    judge(f"teacher of {name}", teacher.average, data)
+
+    member = Learner(MEMBERS[name](), device, layout=quickest_layout(MEMBERS[name], data, chosen.batch))
+    print(f"{name}: {parameters_of(member.net):,} parameters")
+    learn(member, data, teacher.average, seconds=chosen.member_s, peak=4e-3, size=chosen.batch)
+    judge(name, member.average, data)
+    save(name, member, chosen.out, "float")
+
+    member.restart()
+    switch_rounding(member.net, True)
+    switch_rounding(member.average, True)
+    learn(member, data, teacher.average, seconds=chosen.int8_s, peak=4e-4, size=chosen.batch)
+    judge(f"{name} in int8", member.average, data)
+    save(name, member, chosen.out, "rounded")
 
 
 def main() -> None:
-    """Teacher, members, int8."""
+    """Every member, or one."""
     chosen = _arguments()
-    if chosen.refine:
-        how = {"seed": chosen.seed, "size": chosen.batch, "renders": chosen.renders}
-        refine_all(chosen.refine, chosen.data, chosen.out, chosen.only, length=chosen.length, **how)
-        return
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    torch.manual_seed(chosen.seed)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
     chosen.out.mkdir(parents=True, exist_ok=True)
-    data = Data(chosen.data, device, chosen.renders, most=60 if chosen.tiny else None)
-
-    teacher = Learner(Teacher(8 if chosen.tiny else 64), device, graph=not chosen.eager)
-    print(f"teacher: {parameters_of(teacher.net):,} parameters")
-    learn([teacher], data, None, seconds=chosen.teacher_s, peak=2e-3, size=chosen.batch)
-    judge({"teacher": teacher.average}, data)
-
-    members = {name: Learner(make(), device, graph=not chosen.eager) for name, make in MEMBERS.items()}
-    small = list(members.values())
-    for name, member in members.items():
-        print(f"{name}: {parameters_of(member.net):,} parameters")
-    learn(small, data, teacher.average, seconds=chosen.members_s, peak=4e-3, size=chosen.batch)
-    judge({name: member.average for name, member in members.items()}, data)
-    save(members, chosen.out, "float")
-
-    for member in members.values():
-        member.restart()
-        switch_rounding(member.net, True)
-        switch_rounding(member.average, True)
-    learn(small, data, teacher.average, seconds=chosen.int8_s, peak=4e-4, size=chosen.batch)
-    judge({name: member.average for name, member in members.items()}, data)
-    save(members, chosen.out, "rounded")
+    for name in [chosen.only] if chosen.only else MEMBERS:
+        train(name, chosen)
 
 
 def _arguments() -> argparse.Namespace:
@@ -225,23 +246,18 @@ def _arguments() -> argparse.Namespace:
         "--data", type=Path, required=True, help="folder with glyphs48.npz, strokes_..., labels_800.txt"
     )
     parser.add_argument("--out", type=Path, required=True, help="folder for the trained weights")
-    parser.add_argument("--teacher-s", type=float, default=105)
-    parser.add_argument("--members-s", type=float, default=270)
-    parser.add_argument("--int8-s", type=float, default=28)
-    parser.add_argument("--batch", type=int, help="512, or 128 to refine")
-    parser.add_argument("--renders", type=int, help="drawings of each of the 800 from its strokes: 160, or 8 to refine")
-    parser.add_argument("--refine", type=Path, metavar="OUT", help="teach the members found there a little more")
-    parser.add_argument("--only", choices=sorted(MEMBERS), help="refine this member alone")
-    parser.add_argument("--length", type=float, default=1.0, help="refine for this share of the usual steps")
+    parser.add_argument("--only", choices=sorted(MEMBERS), help="train this member alone")
+    parser.add_argument("--teacher-s", type=float, default=220)
+    parser.add_argument("--member-s", type=float, default=1030)
+    parser.add_argument("--int8-s", type=float, default=110)
+    parser.add_argument("--batch", type=int, default=512)
+    parser.add_argument("--renders", type=int, default=200, help="drawings of each of the 800 from its strokes")
     parser.add_argument("--seed", type=int, default=7)
-    parser.add_argument("--eager", action="store_true", help="no CUDA graphs")
     parser.add_argument("--tiny", action="store_true", help="a walk-through on a CPU")
     chosen = parser.parse_args()
     if chosen.tiny:
-        chosen.teacher_s = chosen.members_s = chosen.int8_s = 6
-        chosen.batch, chosen.renders, chosen.length = 64, 2, 0.01
-    chosen.batch = chosen.batch or (128 if chosen.refine else 512)
-    chosen.renders = chosen.renders or (8 if chosen.refine else 160)
+        chosen.teacher_s = chosen.member_s = chosen.int8_s = 6
+        chosen.batch, chosen.renders = 64, 2
     return chosen
 
 

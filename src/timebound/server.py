@@ -333,7 +333,7 @@ class Server:
 def _quiet_collector() -> None:
     """Keep the garbage collector from pausing the event loop: a full pass takes longer than a margin.
 
-    What is loaded by now stays, so it need not be looked at again; neither requests nor connections leave cycles behind.
+    What is loaded by now stays, so it need not be looked at again; requests and connections leave no cycles behind.
     """
     gc.collect()
     gc.freeze()
