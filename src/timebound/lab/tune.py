@@ -277,8 +277,8 @@ class Tuning:
         return costs[facts.engine] / costs[engine] if engine in costs and facts.engine in costs else 1.0
 
     def _overload(self, url: str, rate: float) -> dict[str, float]:
-        # The first second is for the scheduler to learn what batches cost.
-        return self._load(url, Plan(rate=rate, seconds=self._target.seconds, warm_up_s=1.0))
+        # First the scheduler learns what batches cost, and some engines make each size ready when they first see it.
+        return self._load(url, Plan(rate=rate, seconds=self._target.seconds, warm_up_s=self._target.seconds))
 
     def _useful(self, figures: dict[str, float]) -> float:
         """Requests/s answered in time; partial answers count by the share of their members."""
