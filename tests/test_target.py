@@ -283,10 +283,3 @@ def test_a_file_that_is_no_onnx_is_named(tmp_path: Path) -> None:
 
 def test_an_error_without_text_is_described_by_its_kind() -> None:
     assert describe(KeyError()) == "KeyError"
-
-
-def test_an_engine_for_a_model_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    file = save_doubler(tmp_path / "digits.onnx")
-    with pytest.raises(SetupError, match=r"names a model 'nosuch', but .* has digits"):
-        load_models(file, threads=1, engines={"nosuch": "onnxruntime"})
-    assert load_models(file, threads=1, engines={"digits": "onnxruntime", "": "onnxruntime"})

@@ -63,15 +63,7 @@ def load_models(
         twice = [value for value in values if values.count(value) > 1]
         if twice:
             raise SetupError(f"two models in {target} have the {option} {twice[0]!r}; give one of them another")
-    _check_engines(engines or {}, names, target)
     return models
-
-
-def _check_engines(engines: Mapping[str, str], names: Sequence[str], target: Path) -> None:
-    """Raise `SetupError` if an engine is given for a model that is not there: it would be served on another."""
-    there = {name.partition("@")[0] for name in names} | set(names) | {""}
-    if strange := [name for name in engines if name not in there]:
-        raise SetupError(f"engine names a model {strange[0]!r}, but {target} has {', '.join(names)}; name one of these")
 
 
 def understudies(target: Path, versions: Versions | None = None) -> list[Model]:

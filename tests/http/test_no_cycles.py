@@ -82,6 +82,7 @@ async def _left_after(submit: Any, data: bytes, *, waits: bool) -> list[str]:
         pytest.param(_keep_silent, POST % (b"", b"{}"), False, id="left before the answer"),
         pytest.param(_answer, POST % (b"", b"{"), False, id="left within the body"),
         pytest.param(_answer, b"GET /other HTTP/1.1\r\nhost: h\r\n\r\n", True, id="another route"),
+        pytest.param(_answer, b"GET /other HTTP/1.1\r\nhost: h\r\n\r\n" * 3, True, id="left before the third answer"),
     ],
 )
 def test_no_garbage(submit: Any, data: bytes, waits: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 
@@ -154,3 +155,31 @@ def test_a_client_that_leaves_its_pipelined_requests_leaves_no_traceback(serving
     eventually(lambda: serving.is_holding(running=0), "nothing left of them")
     assert serving.http.get("/livez").status_code == 200
     assert "Traceback" not in serving.said
+
+
+@pytest.mark.parametrize("protocol", ["h2c", "websocket", "anything"])
+def test_who_asks_for_another_protocol_gets_one_plain_answer(serving: Serving, protocol: str) -> None:
+    wish = f"Connection: keep-alive, Upgrade\r\nUpgrade: {protocol}\r\nHTTP2-Settings: AAMAAABk\r\n".encode()
+    head, _, body = post("/wait", {"value": 5}).partition(b"\r\n\r\n")
+    first, _, rest = head.partition(b"\r\n")
+    with serving.wire() as wire:
+        wire.send(first + b"\r\n" + wish + rest + b"\r\n\r\n" + body, get("/livez"))
+        assert wire.read().json() == {"value": 5}
+        assert wire.read().status == 200
+    smuggled = get("/livez")
+    with serving.wire() as wire:  # a body that comes later is still a body
+        wire.send(first + b"\r\n" + wish + b"Host: test\r\nContent-Length: %d\r\n" % len(smuggled))
+        wire.send(b"Connection: close\r\nContent-Type: application/json\r\n\r\n")
+        time.sleep(0.05)
+        wire.send(smuggled)
+        seen = wire.read_to_end()
+    assert seen.startswith(b"HTTP/1.1 400")
+    assert seen.count(b"HTTP/1.1 ") == 1
+
+
+def test_a_tunnel_is_refused(serving: Serving) -> None:
+    with serving.wire() as wire:
+        wire.send(b"CONNECT example.org:443 HTTP/1.1\r\nHost: example.org\r\n\r\n", get("/livez"))
+        seen = wire.read_to_end()
+    assert seen.startswith(b"HTTP/1.1 400")
+    assert seen.count(b"HTTP/1.1 ") == 1

@@ -296,3 +296,10 @@ def test_output_into_a_closed_pipe_is_no_traceback() -> None:
     os.close(end)
     assert done.returncode == 141
     assert "BrokenPipe" not in done.stderr
+
+
+def test_an_engine_for_a_model_that_is_not_there(tmp_path: Path) -> None:
+    save_network(tmp_path / "net.onnx")
+    for engine in ("nosuch=onnxruntime", "onnxruntime,net@1=onnxruntime"):
+        sentence = sentence_of("net.onnx", "--engine", engine, folder=tmp_path)
+        assert f"names a model {engine.rpartition(',')[2].partition('=')[0]!r}, but there is only: net" in sentence

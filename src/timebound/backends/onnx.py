@@ -73,7 +73,7 @@ class OnnxBackend:
         if not self.engine.startswith("openvino"):
             return []
         most = min(max_batch, self.max_batch or max_batch)
-        return [size for size in (*range(1, 9), 10, 12, 16, 24, 32) if size <= most]
+        return [size for size in (*range(1, 17), 20, 24, 28, 32) if size <= most]
 
     def _engines(self) -> list[str]:
         return [name for name in ENGINES if name != Engine.ONNXRUNTIME_INT8 or self._int8 is not None]

@@ -24,6 +24,7 @@ from timebound.http.arrival import unread_s
 from timebound.http.cors import Cors, as_head
 from timebound.http.hot import HotPath, Route
 from timebound.http.problems import MEDIA, from_error, headers_of, status_of
+from timebound.http.upgrade import plain_head
 
 _PATIENCE_S = 0.5
 """How long an answer may lie unread while there is too much in memory."""
@@ -186,8 +187,8 @@ class Connection(HttpToolsProtocol):
             reading.let_go()
         # A cycle knows its connection, which knows it. The collector that would end both comes late, and then takes
         # many at once, for longer than a margin.
-        if isinstance(reading, HotCycle) or self.cycle is None or self.cycle.response_complete:
-            self.cycle = self._started = None  # type: ignore[assignment]
+        self.cycle = self._started = None  # type: ignore[assignment]
+        self._unset_keepalive_if_required()  # uvicorn leaves the timer running if the client reset the connection
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._started = cycle
@@ -196,15 +197,36 @@ class Connection(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self._is_refused:
             return
+        self._unset_keepalive_if_required()
         try:
-            super().data_received(data)
-        except httptools.HttpParserCallbackError:
-            self.refuse("malformed_http", "the request target is not a valid URL")
+            self._feed(data)
+        except httptools.HttpParserError:
+            self.send_400_response("this is not a valid HTTP request")
         if not self._headers_done and not self._is_refused:
             # The parser keeps an unfinished header to itself, so what it swallowed is counted here.
             self._header_bytes += len(data)
             if self._header_bytes > self._limits.max_header:
                 self._refuse_headers()
+
+    def _feed(self, data: bytes) -> None:
+        """Parse what came. A wish to upgrade is not granted: what asks for it is read again without the wish.
+
+        The parser takes what follows such a head for another protocol: it would leave the body out, and read it as the
+        next request if it came later.
+        """
+        while not self._is_refused:
+            try:
+                self.parser.feed_data(data)
+                return
+            except httptools.HttpParserUpgrade as upgrade:
+                method = self.parser.get_method()
+                if method == b"CONNECT":
+                    self.refuse("malformed_http", "CONNECT is not taken here")
+                    return
+                head = plain_head(method, self.url, self.parser.get_http_version(), self.headers)
+                data = head + data[upgrade.args[0] :]
+                self.parser = httptools.HttpRequestParser(self)
+                self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn has it
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -228,6 +250,8 @@ class Connection(HttpToolsProtocol):
             self._refuse_headers()
         elif length is not None and length > self._limits.max_body:
             self._refuse_body()
+        elif self.parser.should_upgrade():
+            return  # read again, see `_feed`
         elif length is not None and length > SMALL and not self._state.held.has_room(length):
             self._refuse_memory()
         else:
@@ -242,7 +266,7 @@ class Connection(HttpToolsProtocol):
     def _take_fast_path(self) -> bool:
         """Whether this request goes straight to the hot path: a POST to a model, nothing pipelined before it."""
         route = self._hot_routes.get(self.url)
-        if route is None or self.parser.get_method() != b"POST" or self.parser.should_upgrade():
+        if route is None or self.parser.get_method() != b"POST":
             return False
         if self.cycle is not None and not self.cycle.response_complete:
             return False
@@ -290,7 +314,7 @@ class Connection(HttpToolsProtocol):
         return cycle.hold.reach(self._body_bytes)
 
     def on_message_complete(self) -> None:
-        if not self._is_refused:
+        if not self._is_refused and not self.parser.should_upgrade():
             self.reading_since = None
             self._owns_cycle = False
             super().on_message_complete()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -28,6 +29,11 @@ class WorkerPlan(msgspec.Struct, frozen=True, kw_only=True):
     log_json: bool = False
     versions: dict[str, list[str]] = {}
     """By model, the versions to load."""
+
+    def strangers(self, models: Sequence[ModelInfo]) -> list[str]:
+        """What `engines` names and is not among these models; versions of a model go by its own name."""
+        there = {"", *(info.name.partition("@")[0] for info in models)}
+        return [name for name in self.engines if name not in there]
 
     def wanted(self, slots: int) -> int:
         """How many workers to run, if one of them has so many slots."""

@@ -143,6 +143,13 @@ class Supervisor:
         generation.models = ready.models
         for doubt in ready.doubts:
             log.warning("%s", doubt)
+        if strange := generation.plan.strangers(ready.models):
+            there = ", ".join(sorted({info.name.partition("@")[0] for info in ready.models}))
+            trouble = f"the option engine names a model {strange[0]!r}, but there is only: {there}"
+            if not self._is_started:
+                await self._dismiss(generation)
+                raise SetupError(f"{trouble}; name one of these, or none for all")
+            log.warning("%s", trouble)  # it was there when the server started
         if any(info.has_fallback or info.has_size for info in ready.models):
             await self._start_first(generation, is_understudy=True)
         return ready.slots
