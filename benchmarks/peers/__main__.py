@@ -71,7 +71,8 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 def make_plan(options: argparse.Namespace) -> Plan:
     """The plan as asked for."""
     plan = QUICK if options.quick else FULL
-    return replace(plan, level_s=options.seconds or plan.level_s)
+    seconds = options.seconds
+    return replace(plan, level_s=seconds or plan.level_s, edge_s=seconds or plan.edge_s)
 
 
 def machine() -> str:

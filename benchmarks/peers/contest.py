@@ -36,6 +36,8 @@ class Plan:
     closed_s: dict[int, float]
     levels: tuple[float, ...]
     level_s: float
+    # Of the level at capacity: what comes too much by chance piles up slowly there.
+    edge_s: float
     kill_s: float
     bare_rounds: int
     bare_s: float
@@ -49,6 +51,7 @@ FULL = Plan(
     closed_s={1: 1.5, 10: 2.0, 50: 3.0},
     levels=(0.8, 1.0, 1.5, 2.0),
     level_s=6.0,
+    edge_s=20.0,
     kill_s=6.0,
     bare_rounds=5,
     bare_s=1.5,
@@ -61,6 +64,7 @@ QUICK = Plan(
     closed_s={50: 1.5},
     levels=(1.0, 1.5),
     level_s=3.0,
+    edge_s=3.0,
     kill_s=0.0,
     bare_rounds=2,
     bare_s=0.8,
@@ -161,7 +165,8 @@ class Contest:
         say(f"  poison: {row.poison.good_answered} of {row.poison.good} good ones answered, {row.pss_mib:.0f} MiB")
         for load in plan.levels:
             self._keep(row)
-            seen = scenes.overload(running, load, row.capacity, plan.level_s, seed)
+            seconds = plan.edge_s if load == 1.0 else plan.level_s
+            seen = scenes.overload(running, load, row.capacity, seconds, seed)
             row.overload.append(seen)
             say(f"  {load:.1f}x: goodput {seen.level.goodput:.3f}, worked {seen.worked_per_answer:.2f} per answer")
         if plan.kill_s:
@@ -187,6 +192,10 @@ class Contest:
             for number in range(self.plan.duel_rounds):
                 bare.append(loop.ceiling(self.plan.bare_s).rate)
                 for name in all_running if number % 2 else reversed(all_running):
-                    rates[name].append(scenes.closed_loop(all_running[name], BUSY, self.plan.duel_s).rps)
+                    with ExitStack() as others:
+                        for other in all_running.values():
+                            if other is not all_running[name]:
+                                others.enter_context(other.at_rest())
+                        rates[name].append(scenes.closed_loop(all_running[name], BUSY, self.plan.duel_s).rps)
         self.run.duels = [Duel(name, rates[OURS], rates[name], bare) for name in fastest]
         write_run(self.options.raw, self.run)

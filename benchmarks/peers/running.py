@@ -1,9 +1,11 @@
 """One contestant's server: started, watched, started anew when a scene has left it unfit."""
 
 import os
+import signal
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Self
 
@@ -75,6 +77,16 @@ class Running:
         if server is not None:
             server.stop()
 
+    @contextmanager
+    def at_rest(self) -> Iterator[None]:
+        """Stopped by the system while the block lasts: some servers poll while they have nothing to do."""
+        stopped = process_tree(self.server.pid)
+        _signal(stopped, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            _signal(stopped, signal.SIGCONT)
+
     def workers(self) -> list[int]:
         """The processes that have the engine loaded, the busiest first."""
         found = [pid for pid in process_tree(self.server.pid) if _has_engine(pid)]
@@ -114,6 +126,12 @@ def _environment_of(place: Path) -> dict[str, str]:
     """Its own programs first, and our modules importable."""
     path = f"{place / 'bin'}:{os.environ.get('PATH', '')}"
     return {"PATH": path, "VIRTUAL_ENV": str(place), "PYTHONPATH": str(ROOT)}
+
+
+def _signal(pids: Iterable[int], number: int) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
 
 
 def _has_engine(pid: int) -> bool:
