@@ -6,12 +6,14 @@ import os
 import signal
 from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 
 import httpx
 import pytest
 from tests.live.gate import Gate
 from tests.live.serving import MODELS, Serving, eventually
 from tests.live.wire import Wire, post
+from tests.models.onnx_files import save_doubler
 
 pytestmark = pytest.mark.live
 
@@ -150,3 +152,14 @@ def is_gone(serving: Serving, pid: int) -> bool:
 def _reason(serving: Serving) -> str:
     answer = serving.http.get("/readyz")
     return answer.text if "SIGKILL" in answer.text else ""
+
+
+def test_a_worker_comes_back_though_a_model_that_an_engine_is_for_has_gone(tmp_path: Path) -> None:
+    save_doubler(tmp_path / "stays.onnx")
+    save_doubler(tmp_path / "goes.onnx")
+    with Serving(tmp_path, "--workers", "1", "--engine", "goes=onnxruntime") as serving:
+        (pid,) = worker_pids(serving)
+        (tmp_path / "goes.onnx").unlink()
+        os.kill(pid, signal.SIGKILL)
+        eventually(lambda: worker_pids(serving) not in ([], [pid]), "another worker")
+        assert serving.is_ready()
