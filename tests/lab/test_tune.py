@@ -9,7 +9,7 @@ from timebound.clock import ManualClock
 from timebound.config import resolve
 from timebound.errors import SetupError
 from timebound.lab.curve import MOST_RUNS, Facts, Point, body_of, measure, sizes
-from timebound.lab.tune import Settings, Target, Trial, Tuning, average, candidates, choose
+from timebound.lab.tune import Settings, Target, Trial, Tuning, average, candidates, choose, hopeful
 from timebound.lab.tuned import curve_table, explain, settings_text, trial_table, warning, write_settings
 from timebound.types import Timing
 from timebound.workers.runner import Runner
@@ -61,6 +61,15 @@ def test_turns_are_averaged_in_the_order_of_their_settings() -> None:
     (first, second) = average([trial(FIRST, 100), trial(SECOND, 50), trial(FIRST, 200, others=1.0)])
     assert (first.settings, first.useful_rps, first.foreign_cores) == (FIRST, 150.0, 1.0)
     assert second.useful_rps == 50.0
+
+
+def test_who_is_far_behind_is_not_tried_again() -> None:
+    trials = [trial(FIRST, 100), trial(SECOND, 84), trial(THIRD, 86)]
+    assert hopeful([FIRST, SECOND, THIRD], trials) == [FIRST, THIRD]
+
+
+def test_who_was_disturbed_or_is_new_is_tried_again() -> None:
+    assert hopeful([FIRST, SECOND, THIRD], [trial(FIRST, 100), trial(SECOND, 20, others=0.5)]) == [FIRST, SECOND, THIRD]
 
 
 def test_the_choice_is_explained_in_sentences() -> None:

@@ -44,7 +44,13 @@ def add_to(verbs: Any) -> None:
     parser.add_argument("--model", default="", metavar="NAME", help="which model, if there are several")
     parser.add_argument("--deadline", type=read_time, metavar="TIME", help="in place of the model's own")
     parser.add_argument("--seconds", type=read_time, default=3.0, metavar="TIME", help="of each trial (default: 3)")
-    parser.add_argument("--rounds", type=read_whole, default=2, metavar="N", help="turns of each settings (default: 2)")
+    parser.add_argument(
+        "--rounds",
+        type=read_whole,
+        default=2,
+        metavar="N",
+        help="turns of all settings that are not far behind (default: 2)",
+    )
     engines = parser.add_argument_group("engines (of models with ONNX files)")
     engines.add_argument(
         "--agreement",

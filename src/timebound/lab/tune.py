@@ -2,9 +2,9 @@
 
 Curves first (how long batches take, `lab/curve.py`), also of the engines that answer as the reference does
 (`lab/engines.py`), then a server for each sensible division of the cores into workers, slots and threads, with the
-model's own engine and with the fastest, in turns. Each is asked alone (latency) and offered more than it can do; what
-counts is the work it answers in time: requests/s, an ensemble's partial answers by the share of their members. Every
-step is saved when it is done, so a run that is cut short goes on where it stopped.
+model's own engine and with the fastest, in turns; who is far behind has one turn only. Each is asked alone (latency)
+and offered more than it can do; what counts is the work it answers in time: requests/s, an ensemble's partial answers
+by the share of their members. Every step is saved when it is done, so a run that is cut short goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ TOO_LITTLE = 0.98
 MOST_RAISES = 4
 # Differences below this are taken for noise.
 NOISE = 0.03
+# Settings below this share of the best are not tried again: noise does not make up so much.
+HOPE = 0.85
 CLIENTS = 32
 # More than this of other programs, in cores, and the trials cannot be trusted.
 QUIET_CORES = 0.3
@@ -214,7 +216,7 @@ class Tuning:
             self.record.capacity_rps = self._capacity(tried[0])
             yield
         for number in range(self._target.rounds):
-            for settings in tried:
+            for settings in tried if number == 0 else hopeful(tried, self.record.trials):
                 done = sum(trial.settings == settings for trial in self.record.trials)
                 if done <= number:
                     self._tell(f"round {number + 1} of {self._target.rounds}: {settings}")
@@ -357,6 +359,18 @@ def average(trials: Sequence[Trial]) -> list[Trial]:
         )
         for settings, turns in by_settings.items()
     ]
+
+
+def hopeful(tried: Sequence[Settings], trials: Sequence[Trial]) -> list[Settings]:
+    """Those that one more round may bring to the front; who was disturbed, or not tried yet, always has hope."""
+    known = {trial.settings: trial for trial in average(trials)}
+    best = max((trial.useful_rps for trial in known.values()), default=0.0)
+    hopeless = {
+        settings
+        for settings, trial in known.items()
+        if trial.useful_rps < HOPE * best and trial.foreign_cores <= QUIET_CORES
+    }
+    return [settings for settings in tried if settings not in hopeless]
 
 
 def choose(trials: Sequence[Trial]) -> Trial:
