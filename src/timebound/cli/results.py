@@ -24,6 +24,7 @@ examples:
   timebound results ls                               what the server on this machine keeps
   timebound results ls digits --json                 one model's, for a program
   timebound results get digits order-17              one result, by model and key
+  timebound results get digits order-17 --api-key KEY        likewise, where clients have API keys
   timebound results clear digits order-17            forget one result
   timebound results clear digits --yes               forget all results of a model
   timebound results clear --yes                      forget everything
@@ -43,6 +44,12 @@ def add_to(verbs: Any) -> None:
     get = _parser(actions, "get", "show one result")
     get.add_argument("model", help="name of the model")
     get.add_argument("key", help="key of the request")
+    get.add_argument(
+        "--api-key",
+        default=os.environ.get("TIMEBOUND_API_KEY"),
+        metavar="KEY",
+        help="as a client of a server with API keys (or in TIMEBOUND_API_KEY): its own results",
+    )
     ls = _parser(actions, "ls", "list what is kept")
     ls.add_argument("model", nargs="?", help="name of the model; all if left out")
     clear = _parser(actions, "clear", "forget one result, a model's or all")
@@ -85,7 +92,8 @@ def _shelf(chosen: argparse.Namespace) -> Shelf:
     flags = {name: getattr(chosen, name) for name in ("admin_token", "store", "store_namespace")}
     config = resolve(flags, os.environ, Path.cwd())
     if chosen.store is None:
-        return InServer(chosen.url or f"http://127.0.0.1:{config.port or 8000}", config.admin_token)
+        url = chosen.url or f"http://127.0.0.1:{config.port or 8000}"
+        return InServer(url, config.admin_token, getattr(chosen, "api_key", None))
     if chosen.url is not None:
         raise SetupError("--url and --store are two places; give one of them")
     if config.store in ("memory", "none"):
