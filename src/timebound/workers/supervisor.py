@@ -148,7 +148,7 @@ class Supervisor:
             trouble = f"the option engine names a model {strange[0]!r}, but there is only: {there}"
             if not self._is_started:
                 await self._dismiss(generation)
-                raise SetupError(f"{trouble}; name one of these, or none for all")
+                raise SetupError(f"{trouble}; name one of these, or none (--print-config says where it is from)")
             log.warning("%s", trouble)  # it was there when the server started
         if any(info.has_fallback or info.has_size for info in ready.models):
             await self._start_first(generation, is_understudy=True)
