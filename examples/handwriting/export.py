@@ -71,13 +71,12 @@ class Pictures(CalibrationDataReader):  # type: ignore[misc]
 
 
 def write_int8(source: Path, path: Path, pictures: Tensor) -> None:
-    """Convolutions and matrix products in int8, weights per channel; squeezes and softmax stay in float."""
+    """Convolutions and matrix products in int8, weights per channel; views, squeezes and softmax stay in float."""
     with tempfile.TemporaryDirectory() as folder:
         ready = Path(folder) / "ready.onnx"
         quant_pre_process(str(source), str(ready), skip_symbolic_shape=True)
         graph = onnx.load(ready).graph
-        squeezes = [node.name for node in graph.node if node.op_type == "Conv" and "/down/" in node.name + "/"]
-        squeezes += [node.name for node in graph.node if node.op_type == "Conv" and "/up/" in node.name + "/"]
+        plain = [node.name for node in graph.node if any(f"/{part}/" in node.name for part in ("down", "up", "view"))]
         quantize_static(
             str(ready),
             str(path),
@@ -87,7 +86,7 @@ def write_int8(source: Path, path: Path, pictures: Tensor) -> None:
             per_channel=True,
             activation_type=QuantType.QUInt8,
             weight_type=QuantType.QInt8,
-            nodes_to_exclude=squeezes,
+            nodes_to_exclude=plain,
             calibrate_method=CalibrationMethod.MinMax,
             extra_options={"CalibMovingAverage": True, "CalibMovingAverageConstant": 0.1},
         )

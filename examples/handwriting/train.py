@@ -24,7 +24,7 @@ from torch.nn import functional
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from examples.handwriting.data import Data
-from examples.handwriting.nets import CLASSES, MEMBERS, Teacher, parameters_of, ranges_of, switch_rounding
+from examples.handwriting.nets import CLASSES, MEMBERS, VIEWS, Teacher, parameters_of, ranges_of, switch_rounding
 from examples.handwriting.paper import spoil, to_ink
 from examples.handwriting.strokes import HAND, Hand
 
@@ -212,7 +212,7 @@ def train(name: str, chosen: argparse.Namespace) -> None:
     most = 60 if chosen.tiny else None
     data = Data(chosen.data, device, chosen.renders, most=most, hand=course.hand, rare=RARE)
 
-    teacher = Learner(Teacher(8 if chosen.tiny else 64), device)
+    teacher = Learner(Teacher(8 if chosen.tiny else 64, VIEWS[name]()), device)
     print(f"teacher of {name}: {parameters_of(teacher.net):,} parameters")
     learn(teacher, data, None, seconds=chosen.teacher_s, peak=2e-3, size=chosen.batch)
     judge(f"teacher of {name}", teacher.average, data)
