@@ -3,7 +3,7 @@
 A decision is a function of (queues, now, estimates), all seen through a `View`; nothing here changes anything.
 
     latest start of a batch   min(deadline) - margin - safe * seconds(batch)
-    best batch                of at most 0.4 of the deadline: the smallest within 1 % of the best rate, if it saves time
+    best batch                the smallest with a rate within 1 % of the best one, of at most 0.4 of the deadline
     backlog fits at a level   for every waiting ticket: (running + work due before it) / slots + safe * its batch
                               ends before its deadline, if everybody gets `level` ensemble members
 
@@ -32,7 +32,7 @@ to choose the constants. In each cell the share of the clairvoyant bound and the
 
                          this policy                 deadline order (deft)       newest first (cork)
                          CPU-like     GPU-like       CPU-like     GPU-like       CPU-like     GPU-like
-    1.0x                 0.985 (0.64) 0.993 (0.49)    0.977 (0.74) 0.993 (0.49)    0.979 (0.45) 0.971 (0.31)
+    1.0x                 0.985 (0.64) 0.992 (0.54)    0.977 (0.74) 0.993 (0.49)    0.979 (0.45) 0.971 (0.31)
     1.2x                 0.962 (0.86) 0.967 (0.90)    0.942 (0.92) 0.967 (0.90)    0.933 (0.78) 0.973 (0.30)
     1.5x                 0.971 (0.46) 0.988 (0.29)    0.946 (0.94) 0.979 (0.92)    0.935 (0.84) 0.987 (0.29)
     2.0x                 0.981 (0.45) 0.987 (0.27)    0.944 (0.95) 0.979 (0.93)    0.927 (0.87) 0.988 (0.27)
