@@ -24,6 +24,8 @@ from benchmarks.workload import Sample, load_samples
 
 # How many of the fastest peers Timebound meets in turn.
 DUELLISTS = 2
+# Who has rested finds its pace again before its turn counts.
+WAKING_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ FULL = Plan(
     bare_rounds=5,
     bare_s=1.5,
     duel_rounds=5,
-    duel_s=3.0,
+    duel_s=8.0,
 )
 QUICK = Plan(
     contestants=(OURS, "mosec"),
@@ -188,7 +190,7 @@ class Contest:
         with ExitStack() as stack:
             all_running = {name: stack.enter_context(self._running(name, samples)) for name in rates}
             for running in all_running.values():
-                scenes.closed_loop(running, BUSY, 1.0)  # learning what batches cost
+                scenes.closed_loop(running, BUSY, WAKING_S)  # learning what batches cost
             for number in range(self.plan.duel_rounds):
                 bare.append(loop.ceiling(self.plan.bare_s).rate)
                 for name in all_running if number % 2 else reversed(all_running):
@@ -196,6 +198,7 @@ class Contest:
                         for other in all_running.values():
                             if other is not all_running[name]:
                                 others.enter_context(other.at_rest())
+                        scenes.closed_loop(all_running[name], BUSY, WAKING_S)
                         rates[name].append(scenes.closed_loop(all_running[name], BUSY, self.plan.duel_s).rps)
         self.run.duels = [Duel(name, rates[OURS], rates[name], bare) for name in fastest]
         write_run(self.options.raw, self.run)
