@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import socket
+import struct
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
@@ -17,7 +18,7 @@ from timebound.admission.held import Held
 from timebound.clock import MonotonicClock
 from timebound.events import Events
 from timebound.http.app import App
-from timebound.http.connection import Limits, State
+from timebound.http.connection import Connection, Limits, State
 from timebound.http.hot import HotPath, Route
 from timebound.http.listener import Listener, bind
 from timebound.types import Deliver, ModelInfo, Outcome, Request, Result
@@ -99,3 +100,29 @@ def test_no_garbage(submit: Any, data: bytes, waits: bool) -> None:
         gc.set_debug(0)
         gc.garbage.clear()
         gc.enable()
+
+
+async def _alive_after_resets() -> int:
+    """How many connections are remembered that clients reset after their answer."""
+    listener, sock = await _open(_answer)
+    try:
+        for _ in range(CLIENTS):
+            reader, writer = await asyncio.open_connection(*sock.getsockname())
+            writer.write(POST % (b"", b"{}"))
+            assert (await asyncio.wait_for(reader.readline(), 5)).startswith(b"HTTP/1.1 200")
+            plain = writer.get_extra_info("socket")
+            plain.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            writer.transport.abort()
+        async with asyncio.timeout(5):
+            while listener.connections:
+                await asyncio.sleep(0.001)
+        # By type: isinstance asks objects for their class, and lazy ones of other libraries then wake up.
+        return sum(type(thing) is Connection for thing in gc.get_objects())
+    finally:
+        listener.stop_accepting()
+        await listener.close(1.0)
+
+
+def test_a_reset_connection_is_forgotten_before_the_keep_alive_time_is_over() -> None:
+    gc.collect()
+    assert uvloop.run(_alive_after_resets()) == 0
