@@ -159,6 +159,14 @@ def test_a_place_that_cannot_be_is_exit_code_2_and_a_sentence(results: Results, 
         assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.parametrize("flag", ["--api-key", "--admin-token"])
+def test_a_secret_with_a_line_break_is_told_of_and_not_shown(results: Results, flag: str) -> None:
+    done = results("get", "digits", "k1", flag, "tb_secret\n")
+    assert done.returncode == 2
+    assert "line break" in done.stderr
+    assert "tb_secret" not in done.stderr
+
+
 def test_what_answers_but_is_no_timebound_server_is_told_so(results: Results, redis: RedisServer) -> None:
     done = results("ls", "--url", f"http://127.0.0.1:{redis.port}")
     assert done.returncode == 1

@@ -64,6 +64,8 @@ class InServer:
         self._url = url
         # A client's key is shown instead of the operator's token: the two see different results by the same name.
         named = {"X-API-Key": api_key} if api_key else {"Authorization": f"Bearer {token}"} if token else {}
+        if not all(value.isprintable() for value in named.values()):  # and it must not be shown in a traceback
+            raise SetupError("the key or token holds a line break or the like; give it just as it was printed")
         self._headers = {name: value.encode() for name, value in named.items()}
 
     def get(self, model: str, key: str) -> Found:

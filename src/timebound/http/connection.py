@@ -186,7 +186,7 @@ class Connection(HttpToolsProtocol):
         if isinstance(reading := cast(object, self.cycle), HotCycle):
             reading.let_go()
         # A cycle knows its connection, which knows it. The collector that would end both comes late, and then takes
-        # many at once, for longer than a margin.
+        # many at once.
         self.cycle = self._started = None  # type: ignore[assignment]
         self._unset_keepalive_if_required()  # uvicorn leaves the timer running if the client reset the connection
 
