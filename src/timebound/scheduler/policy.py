@@ -23,8 +23,9 @@ So time and the arrival rate decide. Turning to the newest gives up what waits a
 deadline of work; so it is done only after the backlog has not fitted for a deadline, while work has arrived since then
 at 1.3 times what the slots can do and two standard deviations more (until 1.1 times), and only as long as the last
 fifth of a deadline was above capacity too. A smaller overload stays in deadline order: there a turn costs more than it
-brings. After a deadline behind, batches have the very best rate, and tickets are passed over for it too. Those passed
-over stay in the queue while they have time for two more batches, and are then given up together. When the load falls,
+brings. An ensemble turns earlier, when one member each just fits: its backlog would delay full answers afterwards.
+After a deadline behind, batches have the very best rate, and tickets are passed over for it too. Those passed over
+stay in the queue while they have time for two more batches, and are then given up together. When the load falls,
 deadline order takes over at once and finds the others there.
 
 Simulated by `python benchmarks/scheduler.py`: one model, two slots, deadline 1 s, eight seeds of 40 s that were not
