@@ -12,6 +12,7 @@ from timebound.lab.arrivals import Users, bursts, constant, poisson, spike
 from timebound.lab.machine import CPU_LIKE, GPU_LIKE, Speed
 from timebound.lab.report import is_in_time
 from timebound.lab.simulate import Setting, Simulation, judged
+from timebound.scheduler import policy
 
 CURVES = {"cpu": CPU_LIKE, "gpu": GPU_LIKE}
 SMALL_CNN = Speed(0.0015, 0.0096, noise=0.08)
@@ -90,6 +91,27 @@ def test_within_one_deadline_of_an_overload_an_ensemble_gives_full_answers_only(
     simulation.run()
     lesser = [r for r in simulation.requests if end - 1.0 <= r.arrived < end + 1.0 and r.quality != "full"]
     assert max(r.answered_at for r in lesser) <= end + deadline_s
+
+
+@pytest.mark.parametrize("bulk", [0.9, 1.2, 2.0])
+def test_bulk_work_with_much_time_leaves_the_others_theirs(bulk: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    def in_time() -> float:
+        shares = []
+        for seed in (1, 2, 3):
+            rate = SMALL_CNN.capacity(2, 0.25)
+            many = poisson(constant(bulk * rate), bulk * rate, 20.0, seed=seed)
+            few = poisson(constant(0.05 * rate), 0.05 * rate, 20.0, seed=seed + 50)
+            unhurried = (replace(arrival, deadline_s=5.0) for arrival in many)
+            arrivals = heapq.merge(unhurried, few, key=lambda arrival: arrival.at)
+            simulation = Simulation(Setting({"model": SMALL_CNN}, deadline_s=0.25, until=20.0, seed=seed), arrivals)
+            simulation.run()
+            hurried = [request for request in simulation.requests if request.deadline_s < 1.0]
+            shares.append(sum(map(is_in_time, hurried)) / len(hurried))
+        return sum(shares) / len(shares)
+
+    with_longer_batches = in_time()
+    monkeypatch.setattr(policy, "MUCH_TIME", float("inf"))
+    assert with_longer_batches >= in_time() - 0.03
 
 
 @pytest.mark.parametrize("curve", CURVES)

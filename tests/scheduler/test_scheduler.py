@@ -37,6 +37,28 @@ def test_a_lone_request_runs_at_once() -> None:
     assert one.state is State.RUNNING
 
 
+def test_who_all_have_much_time_get_batches_of_the_best_rate() -> None:
+    scheduler = ready(deadline_s=0.5)
+    usual = ready(deadline_s=0.5)
+    for seq in range(40):
+        scheduler.offer(ticket(seq, 5.0), 0.0)
+        usual.offer(ticket(seq, 0.5), 0.0)
+    batch, short = taken(scheduler, 0.0), taken(usual, 0.0)
+    assert batch.reason == "unhurried"
+    assert 0.4 * 0.5 < batch.predicted_s <= 0.64 * 0.5
+    assert len(batch) > len(short)
+
+
+def test_one_in_a_hurry_is_enough_to_keep_batches_short() -> None:
+    scheduler = ready(deadline_s=0.5)
+    for seq in range(40):
+        scheduler.offer(ticket(seq, 5.0), 0.0)
+    scheduler.offer(ticket(40, 0.5), 0.0)
+    batch = taken(scheduler, 0.0)
+    assert batch.tickets[0].seq == 40
+    assert batch.predicted_s <= 0.4 * 0.5
+
+
 def test_nothing_is_taken_without_a_free_slot() -> None:
     scheduler = ready()
     scheduler.offer(ticket(1, 1.0), 0.0)
@@ -66,7 +88,7 @@ def test_two_idle_slots_share_what_waits() -> None:
 def test_the_batch_is_as_large_as_pays_and_no_larger() -> None:
     scheduler = ready(GPU_LIKE)
     for seq in range(200):
-        scheduler.offer(ticket(seq, 5.0), 0.0)
+        scheduler.offer(ticket(seq, 1.9), 0.0)
     batch = taken(scheduler, 0.0)
     assert 60 <= len(batch) <= 64
     assert batch.reason == "best_rate"

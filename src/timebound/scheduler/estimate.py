@@ -52,18 +52,23 @@ UNKNOWN_S = 1e-3  # before the first observation; small, so that nothing is refu
 class Curve:
     """Seconds of one member for batches of 1, 2, ... items of one size, never falling; without the fast parts."""
 
-    __slots__ = ("best", "best_rate", "fastest", "seconds", "size")
+    __slots__ = ("best", "best_rate", "fastest", "longest", "seconds", "size")
 
     def __init__(self, size: float, seconds: list[float]) -> None:
         self.size = size
         self.seconds = seconds  # seconds[0] = 0; the list ends where trust ends
-        self.best = self.fastest = 1
+        self.best = self.fastest = self.longest = 1
         self.best_rate = 1.0 / seconds[1]
 
-    def limit(self, longest_s: float) -> None:
-        """Choose the batches that take at most `longest_s`: of about the best rate, and of the very best."""
-        last = max(1, self.largest(longest_s))
+    def limit(self, longest_s: float, unhurried: float = 1.0) -> None:
+        """Choose the batches that take at most `longest_s`: of about the best rate, and of the very best.
+
+        `longest` is the one of the very best rate if it may take `unhurried` times as long.
+        """
+        last = max(1, self.largest(unhurried * longest_s))
         rates = [batch / self.seconds[batch] for batch in range(1, last + 1)]
+        self.longest = 1 + rates.index(max(rates))
+        del rates[max(1, self.largest(longest_s)) :]
         self.fastest = 1 + rates.index(max(rates))
         enough = max(rates) * (1.0 - RATE_TOLERANCE)
         self.best = next(batch for batch, rate in enumerate(rates, 1) if rate >= enough)
@@ -136,13 +141,16 @@ class Estimate:
         """Multiplies a curve: the members `first` up to but not including `last`."""
         return sum(self._scale[first:last])
 
-    def curve(self, bucket: int, size: float, longest_s: float) -> Curve:
-        """The curve of a lane; `longest_s` bounds a batch through all members. Kept until the shape is refitted."""
+    def curve(self, bucket: int, size: float, longest_s: float, unhurried: float = 1.0) -> Curve:
+        """The curve of a lane; `longest_s` bounds a batch through all members. Kept until the shape is refitted.
+
+        For tickets with much time it may be `unhurried` times as long.
+        """
         curve = self.curves.get(bucket)
         if curve is None:
             curve = self.curves[bucket] = self._build(bucket, size)
             unit = self.scale(0, self.members) * self.crowd(max(self._crowd, default=1))
-            curve.limit(longest_s / unit)
+            curve.limit(longest_s / unit, unhurried)
         return curve
 
     def predict(self, batch: int, size: float, member: int = 0, busy: int = 1) -> float:

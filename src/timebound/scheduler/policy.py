@@ -50,6 +50,11 @@ goes first, so a rare model or a rare length is served as soon as its turn by de
 filled from shorter lanes of the same model where padding costs less than a batch of their own. In a lasting overload,
 when slack says nothing about need, the lane goes first that had the smallest share of its tickets served lately.
 
+**Much time.** Where all who wait have given themselves more than twice their model's deadline, batches have the very
+best rate and may take 0.64 of the deadline instead of 0.4: worth 2 % of the rate for three small networks at 50
+requests at a time. Who comes meanwhile with the usual deadline still has time for a batch; simulated with one such in
+ten or twenty, at 0.9 to 3 times the capacity, no fewer of them were in time.
+
 **Ranks.** Priorities matter only when not everything fits: then the best class goes first. Retries come after all
 first attempts, because their user has been failed already and the first attempts have not.
 
@@ -79,15 +84,19 @@ RETRIES_FROM = RETRY_RANK // 2
 # A batch cut down for a tight deadline must still run at this share of the rate; where overhead dominates, a small
 # batch for a few costs the many (worth 15 points for texts of mixed length, GPU-like, 0.7 times capacity, one seed).
 LEAST_RATE = 0.7
+MUCH_TIME = 2.0  # times the model's deadline
 
 
 class LaneView:
     """A lane with its predictions at this moment."""
 
-    __slots__ = ("cap", "curve", "estimate", "lane", "per_item", "safe", "share", "unit")
+    __slots__ = ("cap", "curve", "deadline_s", "estimate", "lane", "per_item", "safe", "share", "unit")
 
-    def __init__(self, lane: Lane, estimate: Estimate, curve: Curve, crowd: float, share: ServedShare) -> None:
+    def __init__(
+        self, lane: Lane, estimate: Estimate, curve: Curve, *, crowd: float, share: ServedShare, deadline_s: float
+    ) -> None:
         self.lane = lane
+        self.deadline_s = deadline_s  # the model's own; a request may have given itself more time, or less
         self.estimate = estimate
         self.curve = curve
         self.unit = estimate.first * crowd  # the first member, on this machine, now
@@ -173,6 +182,16 @@ class View:
         if self._fits is None:
             self._fits = self._fits_easily() or self.backlog_fits(1)
         return self._fits
+
+    @property
+    def is_unhurried(self) -> bool:
+        """Has everybody who waits given themselves far more time than their models have?"""
+        return all(
+            self.slack(queue.by_deadline.first[0]) > MUCH_TIME * lane.deadline_s
+            for lane in self.lanes
+            for queue in lane.lane.queues
+            if queue
+        )
 
     def _fits_easily(self) -> bool:
         """The usual case in a few steps: one queue, and its last ticket would be done before the first is due."""
@@ -284,8 +303,11 @@ def _pick(view: View, lane: LaneView, queue: DeadlineQueue) -> tuple[list[Ticket
     share = count = queue.by_deadline.count
     if view.idle > 1 and lane.seconds(min(count, lane.cap)) > WORTH_SPLITTING_S:
         share = -(-count // view.idle)  # several idle slots split what waits
-    want = min(lane.curve.fastest if view.is_behind else lane.cap, share)
     head_slack = view.slack(queue.by_deadline.first[0])
+    if head_slack > MUCH_TIME * lane.deadline_s and view.is_unhurried and not view.is_behind:
+        want = min(lane.curve.longest, share)
+        return queue.slice(0, want), "all_waiting" if want == count else "unhurried"
+    want = min(lane.curve.fastest if view.is_behind else lane.cap, share)
     room = min(want, lane.largest(head_slack))
     if room == count:
         return queue.slice(0, count), "all_waiting"

@@ -294,7 +294,12 @@ class Scheduler:
                 for lane in served.lanes.values():
                     if lane.count:
                         share = served.shares[lane.bucket]
-                        lanes.append(policy.LaneView(lane, served.estimate, served.curve(lane), crowd, share))
+                        lanes.append(
+                            policy.LaneView(
+                                lane, served.estimate, served.curve(lane),
+                                crowd=crowd, share=share, deadline_s=served.spec.deadline_s,
+                            )
+                        )  # fmt: skip
         is_behind, is_overloaded = self._pressure(now) if self._overload.is_behind(now) else (False, False)
         return policy.View(
             now,
