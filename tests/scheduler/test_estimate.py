@@ -51,6 +51,18 @@ def test_a_large_overhead_asks_for_the_largest_batch_that_time_allows() -> None:
         assert best_batch(estimate, longest_s) == pytest.approx(expected, abs=3)
 
 
+@pytest.mark.parametrize(
+    ("overhead_s", "per_item_s", "best", "fastest"), [(0.080, 0.0025, 64, 64), (0.005, 0.020, 11, 19)]
+)
+def test_rate_is_given_away_only_for_a_smaller_batch(
+    overhead_s: float, per_item_s: float, best: int, fastest: int
+) -> None:
+    estimate = Estimate()
+    feed(estimate, 20, {b: overhead_s + per_item_s * b for b in (1, 2, 4, 8, 16, 32, 64)})
+    curve = estimate.curve(0, 1.0, 0.4)
+    assert (curve.best, curve.fastest) == (best, fastest)
+
+
 def test_a_step_in_the_curve_is_seen() -> None:
     estimate = Estimate()  # another kernel from 8 on: twice as slow
     feed(estimate, 20, {1: 0.010, 2: 0.015, 4: 0.025, 8: 0.090, 16: 0.170})
