@@ -3,7 +3,8 @@
 Each is the rule of a published scheduler or a well-known server, written anew from its description. They get what ours
 gets: the same arrivals, the same machine, the same learned estimate of batch times, the same guard and the same
 fallback for what they give up. So only the choice differs. One model, one member, first attempts: no more is compared.
-Rules that wait for a batch to fill do not wait here; under a load of 1.0 and more a full one is there when a slot is.
+`deferred` and `linger` leave a slot idle while a batch fills, and are asked again at the next arrival, a few
+milliseconds later at these loads; the others wait for nothing.
 """
 
 from abc import abstractmethod
@@ -91,6 +92,35 @@ class HalfDeadline(Rival):
         return queue.slice(0, lane.estimate.max_batch)
 
 
+class Linger(Rival):
+    """The usual two settings: in order of arrival, once a batch is full or its oldest has waited for 150 ms."""
+
+    name = "linger"
+    longest_wait_s = 0.150
+
+    def pick(self, view: View, lane: LaneView, queue: DeadlineQueue) -> list[Ticket]:
+        self.drop_late(view, lane, queue)
+        is_full = len(queue) >= lane.estimate.max_batch
+        if not queue or not (is_full or view.now - queue.oldest.arrived >= self.longest_wait_s):
+            return []
+        return queue.slice(0, lane.estimate.max_batch)
+
+
+class Deferred(Rival):
+    """Symphony: a batch starts as late as its earliest deadline lets it, when no one more would fit, or when full."""
+
+    name = "deferred"
+
+    def pick(self, view: View, lane: LaneView, queue: DeadlineQueue) -> list[Ticket]:
+        self.drop_late(view, lane, queue)
+        while queue and not (room := lane.largest(view.slack(queue.by_deadline.first[0]))):
+            self.drop(queue.by_deadline.first[2])
+        if not queue:
+            return []
+        ready = min(len(queue), lane.estimate.max_batch)
+        return queue.slice(0, min(room, ready)) if ready == lane.estimate.max_batch or room <= ready else []
+
+
 class NewestFirst(Rival):
     """CORK of BentoML: drop the oldest while all that wait, as one batch, would be late for it; then the newest."""
 
@@ -174,4 +204,4 @@ class Deft(Rival):
         return batch
 
 
-RIVALS: tuple[type[Rival], ...] = (Deft, EarlyDrop, EarliestDeadline, HalfDeadline, NewestFirst)
+RIVALS: tuple[type[Rival], ...] = (Deft, EarlyDrop, EarliestDeadline, HalfDeadline, NewestFirst, Linger, Deferred)

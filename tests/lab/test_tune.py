@@ -95,6 +95,8 @@ def test_a_disturbed_machine_is_told_of() -> None:
 def test_tables_have_a_line_for_each() -> None:
     assert len(curve_table(points(5.0, 4.0, 3.0)).splitlines()) == 4
     assert trial_table([trial(FIRST, 100)]).splitlines()[1].startswith("1 worker x 2 slots x 1 thread")
+    twice = average([trial(FIRST, 100), trial(FIRST, 120)])
+    assert trial_table(twice).splitlines()[1].endswith(" 2")
 
 
 def test_settings_replace_their_lines_and_leave_the_rest(tmp_path: Path) -> None:

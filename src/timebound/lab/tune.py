@@ -85,6 +85,8 @@ class Trial(msgspec.Struct, frozen=True):
     # How many cores other programs kept busy meanwhile.
     foreign_cores: float = 0.0
     profile: dict[str, object] = {}
+    # Turns that it is the mean of.
+    turns: int = 1
 
 
 class Record(msgspec.Struct):
@@ -356,6 +358,7 @@ def average(trials: Sequence[Trial]) -> list[Trial]:
             mean(trial.memory_mib for trial in turns),
             max(trial.foreign_cores for trial in turns),
             turns[-1].profile,
+            sum(trial.turns for trial in turns),
         )
         for settings, turns in by_settings.items()
     ]

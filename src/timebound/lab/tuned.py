@@ -32,7 +32,7 @@ def curve_table(points: Sequence[Point]) -> str:
 
 def trial_table(trials: Sequence[Trial]) -> str:
     """One line per settings."""
-    rows = [["settings", "offered/s", "useful/s in time", "goodput", "alone p50 ms", "memory MiB", "others"]]
+    rows = [["settings", "offered/s", "useful/s in time", "goodput", "alone p50 ms", "memory MiB", "others", "turns"]]
     for trial in trials:
         rows.append(
             [
@@ -43,6 +43,7 @@ def trial_table(trials: Sequence[Trial]) -> str:
                 f"{trial.alone_p50_ms:.2f}",
                 f"{trial.memory_mib:.0f}",
                 f"{trial.foreign_cores:.2f}",
+                str(trial.turns),
             ]
         )
     return "\n".join(in_columns(rows))
