@@ -40,10 +40,10 @@ used to choose the constants. In each cell the share of the clairvoyant bound an
     3.0x                 0.974 (0.41) 0.987 (0.26)    0.950 (0.96) 0.973 (0.94)    0.887 (0.90) 0.988 (0.26)
     bursts, mean 0.9x    0.917 (0.45) 0.896 (0.46)    0.943 (0.44) 0.900 (0.46)    0.843 (0.30) 0.789 (0.24)
 
-It prints more rivals, among them two that wait for batches to fill, and the error of each difference. Weak spots: CPU-
-like bursts, where deadline order alone does better; and 1.2 times the capacity, where rules with batches of the whole
-deadline (CPU-like) or with the newest first from the start (GPU-like) may be half a point ahead. Larger batches than
-ours were tried on a real machine, and gave fewer full answers in an overload.
+It prints more rivals, among them two that wait for batches to fill, and the error of each difference. Weak spots:
+CPU-like bursts, where deadline order alone does better; and 1.2 times the capacity, where rules with batches of the
+whole deadline (CPU-like) or with the newest first from the start (GPU-like) may be half a point ahead. Larger batches
+than ours were tried on a real machine, and gave fewer full answers in an overload.
 
 **Several lanes.** One lane per model and length of input. Among the lanes the batch with the earliest latest start
 goes first, so a rare model or a rare length is served as soon as its turn by deadline comes. Spare room in a batch is
