@@ -52,8 +52,8 @@ PARTS = ("ensemble", "single", "recovery", "fastapi", "text")
 # Which app serves each image model.
 APPS = {"ensemble": "anytime", "single": "single"}
 CONCURRENCY = 50
-# Four deadlines: nothing has to be left out. From eight on the server takes it for bulk work and has larger batches,
-# which the deadline of the levels does not allow.
+# Four deadlines: nothing has to be left out. With more than eight the server takes it for bulk work and has larger
+# batches, which the deadline of the levels does not allow.
 UNHURRIED = "Timebound-Timeout-Ms: 1000\r\n"
 TEXT_BATCHES = (1, 4, 8)
 OVERLOAD = 3.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -95,6 +96,13 @@ def test_within_one_deadline_of_an_overload_an_ensemble_gives_full_answers_only(
 
 @pytest.mark.parametrize("bulk", [0.9, 1.2, 2.0])
 def test_bulk_work_with_much_time_leaves_the_others_theirs(bulk: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    reasons: Counter[str] = Counter()
+
+    def note(simulation: Simulation, event: str, thing: object) -> None:
+        del simulation
+        if event == "batch":
+            reasons[thing.reason] += 1  # type: ignore[attr-defined]
+
     def in_time() -> float:
         shares = []
         for seed in (1, 2, 3):
@@ -103,13 +111,15 @@ def test_bulk_work_with_much_time_leaves_the_others_theirs(bulk: float, monkeypa
             few = poisson(constant(0.05 * rate), 0.05 * rate, 20.0, seed=seed + 50)
             unhurried = (replace(arrival, deadline_s=5.0) for arrival in many)
             arrivals = heapq.merge(unhurried, few, key=lambda arrival: arrival.at)
-            simulation = Simulation(Setting({"model": SMALL_CNN}, deadline_s=0.25, until=20.0, seed=seed), arrivals)
+            setting = Setting({"model": SMALL_CNN}, deadline_s=0.25, until=20.0, seed=seed)
+            simulation = Simulation(setting, arrivals, probe=note)
             simulation.run()
             hurried = [request for request in simulation.requests if request.deadline_s < 1.0]
             shares.append(sum(map(is_in_time, hurried)) / len(hurried))
         return sum(shares) / len(shares)
 
     with_longer_batches = in_time()
+    assert reasons["unhurried"] > 10
     monkeypatch.setattr(policy, "MUCH_TIME", float("inf"))
     assert with_longer_batches >= in_time() - 0.03
 

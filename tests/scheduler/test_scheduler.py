@@ -49,14 +49,56 @@ def test_who_all_have_much_time_get_batches_of_the_best_rate() -> None:
     assert len(batch) > len(short)
 
 
-def test_one_in_a_hurry_is_enough_to_keep_batches_short() -> None:
+@pytest.mark.parametrize("more", [{}, {"priority": -1}, {"size": 4.0}, {"attempt": 2}])
+def test_one_in_a_hurry_is_enough_to_keep_batches_short(more: dict[str, int]) -> None:
     scheduler = ready(deadline_s=0.5)
     for seq in range(40):
         scheduler.offer(ticket(seq, 5.0), 0.0)
-    scheduler.offer(ticket(40, 0.5), 0.0)
+    scheduler.offer(ticket(40, 0.5, **more), 0.0)
     batch = taken(scheduler, 0.0)
-    assert batch.tickets[0].seq == 40
     assert batch.predicted_s <= 0.4 * 0.5
+
+
+def test_bulk_work_keeps_to_short_batches_beside_a_model_with_a_shorter_deadline() -> None:
+    scheduler = ready(deadline_s=0.5)
+    scheduler.add_model(ModelSpec("other", 0.3))
+    for seq in range(40):
+        scheduler.offer(ticket(seq, 5.0), 0.0)
+    assert taken(scheduler, 0.0).predicted_s <= 0.4 * 0.5
+
+
+def test_much_time_is_not_enough_for_an_item_that_takes_longer() -> None:
+    scheduler = Scheduler(0.0)
+    scheduler.add_model(ModelSpec("model", 0.1, 1, 8))
+    scheduler.set_slots(1)
+    for _ in range(60):
+        scheduler.observe("model", 1, 1.0, 0.9)
+    for _ in range(6):
+        scheduler.observe("model", 1, 1.0, 1.2)
+    scheduler.offer(ticket(1, 0.95), 0.0)
+    batch = scheduler.take(0.0)
+    assert batch is None or batch.reason == "long_shot"
+
+
+def test_an_ensemble_that_nobody_asks_does_not_put_others_behind() -> None:
+    scheduler = ready(deadline_s=0.25)
+    scheduler.add_model(ModelSpec("ensemble", 2.0, 3))
+    for seq in range(4):
+        scheduler.offer(ticket(seq, 0.25), 0.0)
+    taken(scheduler, 0.0)
+    assert not scheduler.view(0.0).is_deep
+
+
+def test_an_ensemble_is_deep_when_one_member_each_just_fits() -> None:
+    scheduler = ready(THREE, deadline_s=0.25)
+    for seq in range(6):
+        scheduler.offer(ticket(seq, 0.25), 0.0)
+    assert not scheduler.view(0.0).is_deep
+    for seq in range(6, 50):
+        scheduler.offer(ticket(seq, 0.25), 0.0)
+    view = scheduler.view(0.0)
+    assert view.fits
+    assert view.is_deep
 
 
 def test_nothing_is_taken_without_a_free_slot() -> None:

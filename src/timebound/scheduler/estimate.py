@@ -43,7 +43,7 @@ STRAGGLER = 2.0  # a single ratio above this is not learned from
 ENOUGH_TRIES = 4  # runs of a size before it may be found worse: one noisy run of two items must not settle it
 RETRY_LARGER_EVERY = 256  # batches between two tries of a larger size that looked worse
 # The smallest batch within 1 % of the best rate wins: it answers earlier, and serves bursts better by up to 2 points.
-# But it must be smaller by some items: 63 instead of 64 gain nothing, and cost 0.2 points on the GPU-like curve.
+# But it must be smaller by some items: 63 instead of 64 cost 0.1 points at the capacity of the GPU-like curve.
 # When not everything has fitted for longer than a burst, the very best rate counts.
 RATE_TOLERANCE = 0.01
 SMALLER = 0.95  # of the items of the fastest batch, at most

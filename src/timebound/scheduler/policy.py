@@ -3,7 +3,8 @@
 A decision is a function of (queues, now, estimates), all seen through a `View`; nothing here changes anything.
 
     latest start of a batch   min(deadline) - margin - safe * seconds(batch)
-    best batch                the smallest with a rate within 1 % of the best one, of at most 0.4 of the deadline
+    best batch                the smallest with a rate within 1 % of the best one (unless that has hardly more items),
+                              of those that take at most 0.4 of the deadline
     backlog fits at a level   for every waiting ticket: (running + work due before it) / slots + safe * its batch
                               ends before its deadline, if everybody gets `level` ensemble members
 
@@ -50,10 +51,11 @@ goes first, so a rare model or a rare length is served as soon as its turn by de
 filled from shorter lanes of the same model where padding costs less than a batch of their own. In a lasting overload,
 when slack says nothing about need, the lane goes first that had the smallest share of its tickets served lately.
 
-**Much time.** Where all who wait have given themselves more than eight times their model's deadline, batches have the
-very best rate and may take 0.64 of the deadline instead of 0.4: worth 2 % of the rate for three small networks at 50
-requests at a time. Who comes meanwhile with the usual deadline still has time for a batch; simulated with one such in
-ten or twenty, at 0.9 to 3 times the capacity, no fewer of them were in time.
+**Much time.** Where all who wait have more than eight times their model's deadline left, and no model has a shorter
+one, batches have the very best rate and may take 0.64 of the deadline instead of 0.4: that gives 2 % more for three
+small networks at 50 requests at a time. Who comes meanwhile with the usual deadline still has time for a batch;
+simulated with one such in twenty, at 0.9 to 3 times the capacity, about as many of them were in time as without.
+Larger batches than these are not tried then.
 
 **Ranks.** Priorities matter only when not everything fits: then the best class goes first. Retries come after all
 first attempts, because their user has been failed already and the first attempts have not.
@@ -85,6 +87,10 @@ RETRIES_FROM = RETRY_RANK // 2
 # batch for a few costs the many (worth 15 points for texts of mixed length, GPU-like, 0.7 times capacity, one seed).
 LEAST_RATE = 0.7
 MUCH_TIME = 8.0  # times the model's deadline
+# An ensemble is behind as well when one member for everybody fits with less than this share of the deadline to spare:
+# in deadline order such a backlog stays, and delays full answers after the overload. `benchmarks/scheduler.py`: after
+# 10 s at 2.85x full quality is back within 0.04 s, without it after 0.28 s; in time meanwhile are 0.985, not 0.995.
+DEEP_SHARE = 0.4
 
 
 class LaneView:
@@ -156,6 +162,7 @@ class View:
         slots: int,
         residuals: list[float],
         lanes: list[LaneView],
+        shortest_s: float,
         is_behind: bool,
         is_overloaded: bool,
     ) -> None:
@@ -167,7 +174,9 @@ class View:
         self.lanes = lanes
         self.is_behind = is_behind  # for longer than a burst, not everything has fitted
         self.is_overloaded = is_overloaded  # work has long been arriving faster than it can be done
+        self.shortest_s = shortest_s  # of the deadlines of all models, also of those that nobody waits for
         self._fits: bool | None = None
+        self._is_unhurried: bool | None = None
 
     def due(self, lane: LaneView, batch: int) -> float:
         """The earliest deadline that a batch started now safely meets."""
@@ -185,13 +194,24 @@ class View:
 
     @property
     def is_unhurried(self) -> bool:
-        """Has everybody who waits given themselves far more time than their models have?"""
-        return all(
-            self.slack(queue.by_deadline.first[0]) > MUCH_TIME * lane.deadline_s
-            for lane in self.lanes
-            for queue in lane.lane.queues
-            if queue
-        )
+        """Has everybody who waits far more time left than their models' deadlines?"""
+        if self._is_unhurried is None:
+            self._is_unhurried = all(
+                self.slack(queue.by_deadline.first[0]) > MUCH_TIME * lane.deadline_s
+                for lane in self.lanes
+                for queue in lane.lane.queues
+                if queue
+            )
+        return self._is_unhurried
+
+    @property
+    def is_deep(self) -> bool:
+        """Do only ensembles have work waiting, which with one member each fits, but with little time to spare?"""
+        if any(lane.estimate.members == 1 for lane in self.lanes):
+            return False
+        heads = [(lane, queue.by_deadline.first[2]) for lane in self.lanes for queue in lane.firsts() if queue]
+        times = [min(lane.deadline_s, head.deadline - head.arrived) for lane, head in heads]
+        return bool(times) and not self.backlog_fits(1, reserve_s=DEEP_SHARE * min(times))
 
     def _fits_easily(self) -> bool:
         """The usual case in a few steps: one queue, and its last ticket would be done before the first is due."""
@@ -304,9 +324,10 @@ def _pick(view: View, lane: LaneView, queue: DeadlineQueue) -> tuple[list[Ticket
     if view.idle > 1 and lane.seconds(min(count, lane.cap)) > WORTH_SPLITTING_S:
         share = -(-count // view.idle)  # several idle slots split what waits
     head_slack = view.slack(queue.by_deadline.first[0])
-    if head_slack > MUCH_TIME * lane.deadline_s and view.is_unhurried and not view.is_behind:
-        want = min(lane.curve.longest, share)
-        return queue.slice(0, want), "all_waiting" if want == count else "unhurried"
+    if not view.is_behind and lane.deadline_s <= view.shortest_s and view.is_unhurried:
+        want = min(lane.curve.longest, share, lane.largest(head_slack))
+        if want:
+            return queue.slice(0, want), _reason(want, share, count, "unhurried")
     want = min(lane.curve.fastest if view.is_behind else lane.cap, share)
     room = min(want, lane.largest(head_slack))
     if room == count:
@@ -320,6 +341,12 @@ def _pick(view: View, lane: LaneView, queue: DeadlineQueue) -> tuple[list[Ticket
     if is_worth_it and view.backlog_fits(1, lane.seconds(room), {id(queue): room}):
         return queue.slice(0, room), "tight_deadline"
     return _pass_over(view, lane, queue, want)
+
+
+def _reason(want: int, share: int, count: int, otherwise: str) -> str:
+    if want == count:
+        return "all_waiting"
+    return "split" if want == share else otherwise
 
 
 def _largest_or_try(

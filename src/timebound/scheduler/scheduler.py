@@ -17,10 +17,6 @@ BACKLOG_DEADLINES = 1.25  # seconds of waiting work per slot, as a multiple of t
 # Another member runs only if the backlog would be done this share of the deadline early. Simulated: at most
 # 0.07 members fewer, half of the answers by 0.55 instead of 0.8 of the deadline, room for batches that take longer.
 MEMBER_RESERVE = 0.3
-# An ensemble is behind as well when one member for everybody fits with less than this share of the deadline to spare:
-# in deadline order such a backlog stays, and delays full answers after the overload. `benchmarks/scheduler.py`: after
-# 10 s at 2.85x full quality is back within 0.09 s instead of 0.28 s, for 0.984 instead of 0.995 in time meanwhile.
-DEEP_SHARE = 0.4
 MIN_RETRY_AFTER_S = 0.05
 PROBE_AFTER_S = 1.0  # an idle server does not believe for longer than this that it is too slow
 HANG_FLOOR_S = 0.5  # a short pause of the machine is no hang: a new worker would take longer than that
@@ -230,7 +226,7 @@ class Scheduler:
         tickets = within_bytes(plan.tickets, self._max_batch_bytes)
         if len(tickets) == waiting and not view.is_overloaded:
             self._overload.caught_up()
-        elif not view.fits or self._is_deep(view):
+        elif not view.fits or view.is_deep:
             self._fell_behind(now)
         served = self._models[plan.view.lane.model]
         plan.view.share.taken.add(len(tickets), now)
@@ -245,11 +241,6 @@ class Scheduler:
         if self._overload.fell_behind(now, max(served.spec.deadline_s for served in self._models.values())):
             for served in self._models.values():
                 served.arrivals.long.restart(now)
-
-    def _is_deep(self, view: policy.View) -> bool:
-        """Is there an ensemble, and does everything fit with one member each, but with little time to spare?"""
-        ensembles = [served.spec.deadline_s for served in self._models.values() if served.spec.members > 1]
-        return bool(ensembles) and not view.backlog_fits(1, reserve_s=DEEP_SHARE * min(ensembles))
 
     def _let_go(self, served: Served, view: policy.LaneView, now: float) -> None:
         """In a lasting overload the oldest will not be reached any more: better they know now, and all at once."""
@@ -307,6 +298,7 @@ class Scheduler:
             slots=self._slots,
             residuals=self._running.residuals(now, without),
             lanes=lanes,
+            shortest_s=min((served.spec.deadline_s for served in self._models.values()), default=0.0),
             is_behind=is_behind,
             is_overloaded=is_overloaded,
         )

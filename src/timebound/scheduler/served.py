@@ -13,8 +13,8 @@ from timebound.scheduler.ticket import ModelSpec, Ticket
 # A batch through all members takes at most this share of the deadline: more gains little rate and costs answers
 # that are near their deadline when the load changes.
 BATCH_SHARE = 0.4
-# So much longer it may be if all who wait have given themselves far more time. The bound is there for those who come
-# while it runs: with 0.64 of the deadline they still have time for a batch of their own.
+# So much longer it may be if all who wait have far more time left, and no other model has a shorter deadline. The bound
+# is there for those who come while it runs: with 0.64 of the deadline they still have time for a batch of their own.
 UNHURRIED = 1.6
 
 OLD_LENGTHS = 1000.0  # requests of earlier days that count when lengths are told; today's outweigh them soon
