@@ -52,10 +52,9 @@ filled from shorter lanes of the same model where padding costs less than a batc
 when slack says nothing about need, the lane goes first that had the smallest share of its tickets served lately.
 
 **Much time.** Where all who wait have more than eight times their model's deadline left, and no model has a shorter
-one, batches have the very best rate and may take 0.64 of the deadline instead of 0.4: that gives 2 % more for three
-small networks at 50 requests at a time. Who comes meanwhile with the usual deadline still has time for a batch;
-simulated with one such in twenty, at 0.9 to 3 times the capacity, about as many of them were in time as without.
-Larger batches than these are not tried then.
+one, batches have the very best rate and may take 0.64 of the deadline instead of 0.4: more throughput for bulk work,
+as in the closed loop of `benchmarks/peers`. Who comes meanwhile with the usual deadline still has time for a batch;
+`tests/scheduler/test_goodput.py` simulates that. Larger batches than these are not tried then.
 
 **Ranks.** Priorities matter only when not everything fits: then the best class goes first. Retries come after all
 first attempts, because their user has been failed already and the first attempts have not.
