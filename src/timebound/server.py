@@ -412,8 +412,11 @@ async def serve(target: Path, config: Config) -> int:
     else:
         starting.cancel()
     await server.stop()
-    # Whoever asks again now asks for what is under way; without a loop a signal would end the process by itself.
-    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
+    # Whoever asks again now asks for what is under way. The closing loop would give the signals back their default,
+    # which ends the process; a mask would not do, as it holds for this thread alone.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.remove_signal_handler(number)
+        signal.signal(number, signal.SIG_IGN)
     log.info("stopped")
     return 0
 

@@ -141,6 +141,16 @@ def test_a_server_that_is_still_loading_leaves_at_once_if_told_twice(gate: Gate)
         assert_gone(serving)
 
 
+def test_signals_to_a_server_that_has_stopped_do_not_change_how_it_leaves() -> None:
+    with Serving(MODELS / "echo.py", "--workers", "1") as serving:
+        serving.signal(signal.SIGTERM)
+        serving.wait_for_line("stopped")
+        while serving.process.poll() is None:
+            serving.process.send_signal(signal.SIGTERM)
+        assert serving.wait() == 0
+        assert_gone(serving)
+
+
 def test_workers_leave_when_the_gateway_is_killed(gate: Gate) -> None:
     with Serving(MODELS / "waits.py", "--workers", "2") as serving, send_what_waits(serving, gate):
         serving.signal(signal.SIGKILL)
