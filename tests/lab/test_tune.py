@@ -52,9 +52,10 @@ def test_noise_moves_nobody_away_from_what_the_server_would_choose() -> None:
     assert choose([trial(FIRST, 100), trial(SECOND, 102)]).settings == FIRST
 
 
-def test_among_equals_that_are_better_the_smallest_wins() -> None:
-    chosen = choose([trial(FIRST, 50), trial(SECOND, 101, memory=300), trial(THIRD, 100, memory=120)])
-    assert chosen.settings == THIRD
+def test_who_came_to_the_last_round_is_preferred_to_who_was_left_behind_in_a_faster_hour() -> None:
+    left_behind, second, third = trial(FIRST, 150), trial(SECOND, 120), trial(THIRD, 130)
+    averaged = average([left_behind, second, third, second, third])
+    assert choose(averaged).settings == THIRD
 
 
 def test_turns_are_averaged_in_the_order_of_their_settings() -> None:
@@ -65,11 +66,19 @@ def test_turns_are_averaged_in_the_order_of_their_settings() -> None:
 
 def test_who_is_far_behind_is_not_tried_again() -> None:
     trials = [trial(FIRST, 100), trial(SECOND, 84), trial(THIRD, 86)]
-    assert hopeful([FIRST, SECOND, THIRD], trials) == [FIRST, THIRD]
+    assert hopeful([FIRST, SECOND, THIRD], trials, 1) == [FIRST, THIRD]
 
 
-def test_who_was_disturbed_or_is_new_is_tried_again() -> None:
-    assert hopeful([FIRST, SECOND, THIRD], [trial(FIRST, 100), trial(SECOND, 20, others=0.5)]) == [FIRST, SECOND, THIRD]
+def test_after_two_rounds_less_is_enough_to_be_left_behind() -> None:
+    trials = [trial(FIRST, 100), trial(SECOND, 84), trial(THIRD, 88)]
+    assert hopeful([FIRST, SECOND, THIRD], [*trials, trial(FIRST, 100), trial(THIRD, 90)], 2) == [FIRST]
+    assert hopeful([FIRST, SECOND, THIRD], [*trials, trial(FIRST, 100), trial(THIRD, 99)], 2) == [FIRST, THIRD]
+
+
+def test_who_was_disturbed_is_tried_again_and_at_first_everybody_is() -> None:
+    disturbed = [trial(FIRST, 100), trial(SECOND, 20, others=0.5), trial(THIRD, 20)]
+    assert hopeful([FIRST, SECOND, THIRD], disturbed, 1) == [FIRST, SECOND]
+    assert hopeful([FIRST, SECOND, THIRD], [], 0) == [FIRST, SECOND, THIRD]
 
 
 def test_the_choice_is_explained_in_sentences() -> None:

@@ -47,9 +47,9 @@ def add_to(verbs: Any) -> None:
     parser.add_argument(
         "--rounds",
         type=read_whole,
-        default=2,
+        default=3,
         metavar="N",
-        help="turns of all settings that are not far behind (default: 2)",
+        help="turns of all settings that are not far behind (default: 3)",
     )
     engines = parser.add_argument_group("engines (of models with ONNX files)")
     engines.add_argument(

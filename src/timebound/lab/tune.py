@@ -2,7 +2,7 @@
 
 Curves first (how long batches take, `lab/curve.py`), also of the engines that answer as the reference does
 (`lab/engines.py`), then a server for each sensible division of the cores into workers, slots and threads, with the
-model's own engine and with the fastest, in turns; who is far behind has one turn only. Each is asked alone (latency)
+model's own engine and with the fastest, in turns; who is far behind has no further turn. Each is asked alone (latency)
 and offered more than it can do; what counts is the work it answers in time: requests/s, an ensemble's partial answers
 by the share of their members. Every step is saved when it is done, so a run that is cut short goes on where it stopped.
 """
@@ -42,8 +42,9 @@ TOO_LITTLE = 0.98
 MOST_RAISES = 4
 # Differences below this are taken for noise.
 NOISE = 0.03
-# Settings below this share of the best are not tried again: noise does not make up so much.
-HOPE = 0.85
+# Settings below this share of the best after one round, and after more, are not tried again: noise does not make up so
+# much.
+HOPE = (0.85, 0.93)
 CLIENTS = 32
 # More than this of other programs, in cores, and the trials cannot be trusted.
 QUIET_CORES = 0.3
@@ -109,7 +110,7 @@ class Target(msgspec.Struct, frozen=True):
     model: str = ""
     deadline_s: float | None = None
     seconds: float = 3.0
-    rounds: int = 2
+    rounds: int = 3
     cores: int = 1
     judgement: Judgement = Judgement()
 
@@ -218,7 +219,10 @@ class Tuning:
             self.record.capacity_rps = self._capacity(tried[0])
             yield
         for number in range(self._target.rounds):
-            for settings in tried if number == 0 else hopeful(tried, self.record.trials):
+            left = hopeful(tried, self.record.trials, number)
+            if number and len(left) == 1:  # one more turn would change nothing
+                return
+            for settings in left:
                 done = sum(trial.settings == settings for trial in self.record.trials)
                 if done <= number:
                     self._tell(f"round {number + 1} of {self._target.rounds}: {settings}")
@@ -364,20 +368,26 @@ def average(trials: Sequence[Trial]) -> list[Trial]:
     ]
 
 
-def hopeful(tried: Sequence[Settings], trials: Sequence[Trial]) -> list[Settings]:
-    """Those that one more round may bring to the front; who was disturbed, or not tried yet, always has hope."""
-    known = {trial.settings: trial for trial in average(trials)}
-    best = max((trial.useful_rps for trial in known.values()), default=0.0)
-    hopeless = {
+def hopeful(tried: Sequence[Settings], trials: Sequence[Trial], rounds: int) -> list[Settings]:
+    """Those that may still come to the front after so many rounds; who was disturbed always may."""
+    if not rounds:
+        return list(tried)
+    share = HOPE[min(rounds, len(HOPE)) - 1]
+    left = {trial.settings: trial for trial in average(trials) if trial.turns >= rounds}
+    best = max((trial.useful_rps for trial in left.values()), default=0.0)
+    return [
         settings
-        for settings, trial in known.items()
-        if trial.useful_rps < HOPE * best and trial.foreign_cores <= QUIET_CORES
-    }
-    return [settings for settings in tried if settings not in hopeless]
+        for settings in tried
+        if settings in left
+        and (left[settings].useful_rps >= share * best or left[settings].foreign_cores > QUIET_CORES)
+    ]
 
 
 def choose(trials: Sequence[Trial]) -> Trial:
-    """Most useful work in time; among equals the first, which the server itself would choose, else the smallest."""
-    best = max(trial.useful_rps for trial in trials)
-    equals = [trial for trial in trials if trial.useful_rps >= best * (1 - NOISE)]
-    return equals[0] if equals[0] is trials[0] else min(equals, key=lambda trial: trial.memory_mib)
+    """Most useful work in time, of those that came to the last round; the first, which the server itself would choose,
+    if nothing is better by more than noise."""
+    rounds = max(trial.turns for trial in trials)
+    best = max((trial for trial in trials if trial.turns == rounds), key=lambda trial: trial.useful_rps)
+    default = trials[0]
+    is_equal = default.turns == rounds and default.useful_rps >= best.useful_rps * (1 - NOISE)
+    return default if is_equal else best
