@@ -222,14 +222,20 @@ class Run:
             BareLoop(partial(text_step, self._models)) as loop,
         ):
             measure(traffic, CONCURRENCY, 1.0)  # the server learns what batches cost
-            for number in range(plan.rounds):
-                say(f"text: round {number + 1} of {plan.rounds}")
+            before = self._text_paces(loop)
+            rounds = 2 * plan.rounds  # the ratio is close to what it should be at least, so it is to be a steady one
+            for number in range(rounds):
+                say(f"text: round {number + 1} of {rounds}")
                 foreign = ForeignLoad()
-                paces = {batch: loop.ceiling(plan.bare_s / 2, batch).rate for batch in TEXT_BATCHES}
-                best = max(paces, key=lambda batch: paces[batch])
                 load = measure(traffic, CONCURRENCY, plan.closed_s)
+                after = self._text_paces(loop)
                 self.results.closed_loop_errors += load.errors
-                self.results.text.append(TextTurn(load, paces[best], best, foreign.cores()))
+                bare_rps = {batch: (before[batch] + after[batch]) / 2 for batch in TEXT_BATCHES}
+                self.results.text.append(TextTurn(load, bare_rps, foreign.cores()))
+                before = after
+
+    def _text_paces(self, loop: BareLoop) -> dict[int, float]:
+        return {batch: loop.ceiling(self._plan.bare_s / 2, batch).rate for batch in TEXT_BATCHES}
 
     @contextmanager
     def _running(

@@ -164,11 +164,10 @@ class Recovery:
 
 @dataclass(frozen=True)
 class TextTurn:
-    """One round of the text work: the server at c=50, and the bare loop at its best batch size."""
+    """One round of the text work: the server at c=50, and the bare loop by batch size just before and after it."""
 
     server: Load
-    bare_rps: float
-    bare_batch: int
+    bare_rps: dict[int, float]
     foreign_cores: float
 
 
@@ -281,13 +280,13 @@ def _level_figures(name: str, level: Level, capacity: float) -> dict[str, float]
 def _text_figures(turns: Sequence[TextTurn]) -> dict[str, float]:
     if not turns:
         return {}
-    best = max(turns, key=lambda turn: turn.bare_rps)
-    server, bare = median(turn.server.rps for turn in turns), median(turn.bare_rps for turn in turns)
+    bare = {batch: median(turn.bare_rps[batch] for turn in turns) for batch in turns[0].bare_rps}
+    best = max(bare, key=lambda batch: bare[batch])
     return {
-        "text_c50_rps": server,
-        "text_bare_rps": bare,
-        "text_bare_batch": best.bare_batch,
-        "text_c50_ratio": server / bare,
+        "text_c50_rps": median(turn.server.rps for turn in turns),
+        "text_bare_rps": bare[best],
+        "text_bare_batch": best,
+        "text_c50_ratio": median(turn.server.rps / turn.bare_rps[best] for turn in turns),
         "text_p99_ms": median(turn.server.p99_ms for turn in turns),
         "text_long_p99_ratio": median(turn.server.long_p99_ms / turn.server.p99_ms for turn in turns),
         "text_client_cpu": max(turn.server.client_cpu for turn in turns),

@@ -15,7 +15,7 @@ from timebound.errors import SetupError
 
 log = logging.getLogger("timebound.profile")
 
-_VERSION = 1
+_VERSION = 2
 
 
 class Machine(msgspec.Struct, frozen=True):

@@ -134,6 +134,16 @@ def test_several_threads_at_once_get_their_own_answers(doubler: OnnxBackend) -> 
         np.testing.assert_array_equal(answer, batch * 2)
 
 
+@pytest.mark.parametrize(("width", "sessions"), [("w", 3), (3, 1)])
+def test_inputs_of_any_length_have_a_session_for_each_slot(tmp_path: Path, width: str | int, sessions: int) -> None:
+    with opened_in(Place(tmp_path, slots=3)):
+        net = onnx(save_doubler(tmp_path / "twice.onnx", width=width))
+    assert len(net._session._sessions) == sessions  # type: ignore[attr-defined]
+    with ThreadPoolExecutor(6) as pool:
+        answers = list(pool.map(lambda count: net(rows(count)), range(1, 40)))
+    assert all(np.array_equal(answer, rows(count) * 2) for count, answer in enumerate(answers, 1))
+
+
 def test_a_relative_path_starts_at_the_place_it_is_opened_in(tmp_path: Path) -> None:
     save_doubler(tmp_path / "nets" / "twice.onnx")
     with opened_in(Place(tmp_path, threads=2)):

@@ -148,6 +148,12 @@ def test_long_texts_are_served_like_short_ones(curve: str, load: float) -> None:
     assert report.in_time_longest >= 0.8 * report.in_time
 
 
+@pytest.mark.parametrize(("speed", "least"), [(Speed(0.0005, 0.0024, noise=0.08), 0.93), (CPU_LIKE, 0.9)])
+def test_texts_of_mixed_length_are_hardly_padded_where_overhead_is_small(speed: Speed, least: float) -> None:
+    _, report, _ = steady(speed, 1.0, text=True)
+    assert report.in_time >= least
+
+
 def test_a_text_model_that_is_fastest_alone_is_not_batched() -> None:
     speed = Speed(0.0001, 0.0024, batch_power=1.2, noise=0.05)
     setting = Setting({"model": speed}, until=12.0, judge_from=4.0)

@@ -181,6 +181,22 @@ def test_long_and_short_inputs_share_a_batch_where_overhead_costs_more() -> None
     assert len(taken(scheduler, 0.0)) == 4
 
 
+def test_lanes_are_wider_where_overhead_is_large_and_who_waits_already_stays_where_it_is() -> None:
+    scheduler = ready(CPU_LIKE)
+    early = [ticket(seq, 5.0, size=4.5) for seq in (1, 2)]
+    for one in early:
+        scheduler.offer(one, 0.0)
+    for batch in (1, 2, 4, 8, 16) * 40:
+        scheduler.observe("model", batch, 1.0, 0.08 + 0.0025 * batch, 0)
+    late = [ticket(3, 5.0, size=4.5), ticket(4, 5.0, size=5.5)]
+    for one in late:
+        scheduler.offer(one, 0.0)
+    assert late[0].lane is late[1].lane is not early[0].lane
+    scheduler.withdraw(early[0])
+    assert {one.seq for one in taken(scheduler, 0.0).tickets} <= {2, 3, 4}
+    assert early[0].state is State.OUT
+
+
 # ---------------------------------------------------------------------- ranks
 
 
@@ -500,7 +516,7 @@ def test_the_profile_tells_how_many_came_of_each_length_and_a_restart_remembers(
     while scheduler.take(0.0) is not None:
         pass
     profile = scheduler.profile()["model"]
-    assert profile["lengths"] == {"0": 1.0, "4": 2.0}
+    assert profile["lengths"] == {"0": 1.0, "8": 2.0}
     again = Scheduler()
     again.add_model(ModelSpec("model", 1.0), profile)
     assert again.profile()["model"]["lengths"] == profile["lengths"]

@@ -87,7 +87,7 @@ class OnnxBackend:
         from timebound.backends.onnxruntime import OnnxruntimeSession
 
         if self.engine == Engine.ONNXRUNTIME:
-            return OnnxruntimeSession(self.path, threads)
+            return OnnxruntimeSession(self.path, threads, slots)
         if self.engine != Engine.ONNXRUNTIME_INT8:
             raise SetupError(f"engine {self.engine!r} of {self.label} is unknown; choose one of {', '.join(ENGINES)}")
         if self._int8 is None:
@@ -95,7 +95,7 @@ class OnnxBackend:
                 f"engine {self.engine} needs an int8 file beside {self.label}: make one with `timebound convert "
                 f'{self.label} small.onnx --int8` and open them with tb.onnx("{self.label}", int8="small.onnx")'
             )
-        return OnnxruntimeSession(self._int8, threads)
+        return OnnxruntimeSession(self._int8, threads, slots)
 
     def _run_singly(self, given: dict[str, Any], count: int) -> list[Any]:
         runs = [self._session.run({name: value[i : i + 1] for name, value in given.items()}) for i in range(count)]

@@ -60,7 +60,7 @@ class Scheduler:
         served = self._retired[name] = self._models.pop(name)
         waiting = [e[2] for lane in served.lanes.values() for queue in lane.queues for e in queue.by_deadline]
         for ticket in waiting:
-            ticket.state, ticket.place = State.OUT, None
+            ticket.state, ticket.lane, ticket.place = State.OUT, None, None
         return waiting + self._survivors.remove_model(name) + self._suspects.remove_model(name)
 
     def set_slots(self, slots: int) -> None:
@@ -113,6 +113,7 @@ class Scheduler:
         lane = served.lane(ticket.size)
         if ticket.attempt == 1:
             lane.fresh += 1
+            served.count_length(ticket.size)
         verdict = self._verdict(served, lane, ticket, now)
         if verdict is None:
             lane.add(ticket)
@@ -192,9 +193,8 @@ class Scheduler:
         if ticket.place is None:
             (self._suspects if ticket.is_suspect else self._survivors).remove(ticket)
             return
-        served = self._models[ticket.model]
-        served.lane(ticket.size).remove(ticket)
-        served.queued -= 1
+        ticket.lane.remove(ticket)
+        self._models[ticket.model].queued -= 1
 
     def set_aside(self) -> list[SetAside]:
         """The tickets given up since the last call."""

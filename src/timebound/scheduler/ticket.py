@@ -52,7 +52,8 @@ class Ticket(msgspec.Struct, eq=False):
     state: State = State.OUT
     waiting: bool = True  # somebody still wants the answer
     abandoned: bool = False  # its client has gone; kept for a retry
-    place: Any = None  # the queue that holds it; owned by Lane
+    lane: Any = None  # where it waits; owned by Lane, as its place is
+    place: Any = None  # the queue of the lane that holds it
     bytes: int = 0  # of its body; a batch is one frame, and a frame must fit into memory
 
 
