@@ -141,9 +141,7 @@ class Run:
                 unhurried = EnsembleTraffic(port, samples, UNHURRIED)
                 self._find_capacity(model, unhurried)
                 if model in self._parts:
-                    self._climb(model, traffic)
-                    say(f"{model}: capacity once more")
-                    self.results.capacity_after[model] = self._closed_loop(unhurried)
+                    self._climb(model, traffic, unhurried)
                 if model == "ensemble" and "recovery" in self._parts:
                     self._recover(traffic)
                 seen = count_seen(Path(folder))
@@ -169,9 +167,15 @@ class Run:
         self.results.needlessly_degraded += load.degraded
         return load.rps
 
-    def _climb(self, name: str, traffic: Traffic) -> None:
+    def _climb(self, name: str, traffic: Traffic, unhurried: Traffic) -> None:
+        """Every level, and the capacity again after each: the machine is not equally fast all the time."""
+        before = self.results.capacity[name]
         for load in self._plan.levels[name]:
             self._level(name, traffic, load)
+            after = self._closed_loop(unhurried)
+            say(f"  capacity {after:.1f}/s")
+            self.results.capacity_beside.setdefault(name, []).append((before + after) / 2)
+            before = self.results.capacity_after[name] = after
 
     def _level(self, name: str, traffic: Traffic, load: float) -> None:
         rate = load * self.results.capacity["single" if name == "single" else "ensemble"]

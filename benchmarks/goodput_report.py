@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from statistics import mean, median
 
 from benchmarks.load import Load
@@ -186,6 +187,8 @@ class Results:
 
     # By model: closed-loop requests/s in full quality, before and after the open-loop levels; the bare loop's ceiling.
     capacity: dict[str, float] = field(default_factory=dict)
+    # The mean of what was measured just before and just after each level, in their order.
+    capacity_beside: dict[str, list[float]] = field(default_factory=dict)
     capacity_after: dict[str, float] = field(default_factory=dict)
     bare_rps: dict[str, float] = field(default_factory=dict)
     capacity_foreign: dict[str, float] = field(default_factory=dict)
@@ -231,8 +234,8 @@ def figures(results: Results) -> dict[str, float]:
     """The flat object for --json: the ensemble's by plain name, the single model's and the peer's with their names."""
     flat: dict[str, float] = {}
     for name, levels in results.levels.items():
-        for level in levels:
-            flat |= _level_figures(name, level, results.capacity.get(name, 0.0))
+        for level, beside in zip_longest(levels, results.capacity_beside.get(name, [])):
+            flat |= _level_figures(name, level, beside)
     for name, rps in results.capacity.items():
         flat |= {f"{name}_capacity_rps": rps, f"{name}_bare_rps": results.bare_rps[name]}
         flat[f"{name}_capacity_of_bare"] = rps / results.bare_rps[name]
@@ -257,7 +260,7 @@ def figures(results: Results) -> dict[str, float]:
     return {name: round(value, 4) for name, value in flat.items()}
 
 
-def _level_figures(name: str, level: Level, capacity: float) -> dict[str, float]:
+def _level_figures(name: str, level: Level, capacity: float | None) -> dict[str, float]:
     at = f"_{level.load:.1f}"
     plain = {
         f"{name}_p50_ms{at}": level.p50_ms,
@@ -268,9 +271,10 @@ def _level_figures(name: str, level: Level, capacity: float) -> dict[str, float]
     }
     if name == "ensemble":
         return plain | {f"in_time_by_model{at}": level.in_time_by_model, f"mean_members{at}": level.mean_members}
-    if name == "single":
+    if name == "single" and capacity:
         return plain | {
             f"single_full_share{at}": level.full_rps / capacity,
+            f"single_capacity_beside{at}": capacity,
             f"single_fallback_in_time{at}": level.others_in_time,
             f"p50_over_deadline{at}": level.p50_ms / 1000 / DEADLINE_S,
         }
@@ -311,6 +315,11 @@ def table(results: Results) -> str:
         )
     for name, levels in results.levels.items():
         lines += [_row(name, level) for level in levels]
+    for level, beside in zip(results.levels.get("single", []), results.capacity_beside.get("single", []), strict=True):
+        share = level.full_rps / beside
+        lines.append(
+            f"single: at {level.load:.1f}x {share:.3f} of the capacity just before and after it, {beside:.1f}/s"
+        )
     if results.recovery:
         lines.append(_row("recovery", results.recovery.level))
         lines.append(
