@@ -172,7 +172,9 @@ class Run:
         before = self.results.capacity[name]
         for load in self._plan.levels[name]:
             self._level(name, traffic, load)
+            foreign = ForeignLoad()
             after = self._closed_loop(unhurried)
+            self.results.capacity_foreign[name] = max(self.results.capacity_foreign[name], foreign.cores())
             say(f"  capacity {after:.1f}/s")
             self.results.capacity_beside.setdefault(name, []).append((before + after) / 2)
             before = self.results.capacity_after[name] = after

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -124,8 +125,8 @@ class Member:
         return float(np.median(took[20:])) * 1000
 
 
-def judge(test: Test, outputs: dict[str, Any]) -> None:
-    """Prints one row per network: right of all, of the 800, and of what is none of them."""
+def judge(test: Test, outputs: dict[str, Any]) -> dict[str, int]:
+    """Prints one row per network: right of all, of the 800, and of what is none of them; returns how many are wrong."""
     is_null = test.labels == ISNULL
     print(f"\n{test.name}: {len(test.labels)} pictures, {int(is_null.sum())} of them isnull")
     for name, rows in outputs.items():
@@ -134,6 +135,7 @@ def judge(test: Test, outputs: dict[str, Any]) -> None:
             f"  {name:12} {right.mean():7.2%} right ({int((~right).sum())} wrong); "
             f"characters {right[~is_null].mean():7.2%}, isnull {right[is_null].mean():7.2%}"
         )
+    return {name: int((rows.argmax(1) != test.labels).sum()) for name, rows in outputs.items()}
 
 
 def main() -> None:
@@ -147,13 +149,17 @@ def main() -> None:
     chosen = parser.parse_args()
     members = [Member(chosen.models / file) for file in FILES]
     wanted = tests(chosen.data, untidy=chosen.untidy, writers=not chosen.no_writers)
+    wrong: Counter[str] = Counter()
     for test in tests_to_choose_by(chosen.data) if chosen.choose else wanted:
         outputs = {member.name: member(test.ink) for member in members}
         first, second, third = outputs.values()
         outputs["two of three"] = (first + second) / 2
         outputs["all three"] = (first + second + third) / 3
-        judge(test, outputs)
-    print()
+        found = judge(test, outputs)
+        if chosen.choose or test.name.startswith(("face", "writer")):
+            wrong.update(found)
+    what = "all these tests" if chosen.choose else "the faces" if chosen.no_writers else "the faces and the writers"
+    print(f"\n{what} together, wrong: " + ", ".join(f"{name} {count}" for name, count in wrong.items()) + "\n")
     for member in members:
         print(
             f"{member.name:12} {member.bytes:>10,} bytes, {member.median_ms(test.ink):.2f} ms per picture on one core"

@@ -58,7 +58,7 @@ class ProfileFile:
         """The profiles by model; empty if there are none that can be used."""
         try:
             saved = msgspec.json.decode(self.path.read_bytes())
-            return dict(saved["models"]) if saved["version"] == _VERSION else {}
+            return _as_now(saved["version"], saved["models"])
         except FileNotFoundError:
             return {}
         except (OSError, msgspec.DecodeError, KeyError, TypeError, ValueError) as error:
@@ -78,11 +78,21 @@ class ProfileFile:
             log.warning("cannot save the profile", extra={"file": str(self.path), "why": str(error)})
 
 
+def _as_now(version: int, models: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """What was saved, as it would be saved now; in version 1 lengths were counted in steps of another width."""
+    if version == 1:
+        return {
+            name: {key: value for key, value in model.items() if key != "lengths"} for name, model in models.items()
+        }
+    return dict(models) if version == _VERSION else {}
+
+
 def read_saved(path: Path) -> Saved:
     """A profile with all that is known of it; raises `SetupError` if there is none to be read."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Saved)
+        saved = msgspec.json.decode(path.read_bytes(), type=Saved)
     except OSError as error:
         raise SetupError(f"there is no profile at {path}: {error.strerror}; `timebound tune` measures one") from None
     except msgspec.DecodeError as error:
         raise SetupError(f"{path} is no profile: {error}; `timebound tune` measures one") from None
+    return msgspec.structs.replace(saved, models=_as_now(saved.version, saved.models))

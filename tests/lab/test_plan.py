@@ -205,8 +205,10 @@ def test_a_saved_profile_says_where_it_was_learned_and_old_ones_still_count(tmp_
     assert saved.machine == this_machine(3)
     assert saved.machine.cores > 0
     assert file.read() == saved.models
-    file.path.write_text('{"version": 1, "models": {"a": {"cells": []}}}')
-    assert read_saved(file.path).machine == Machine()
+    file.path.write_text('{"version": 1, "models": {"a": {"cells": [], "lengths": {"4": 9.0}}}}')
+    old = read_saved(file.path)
+    assert old.machine == Machine()
+    assert old.models == file.read() == {"a": {"cells": []}}, "its lengths mean something else"
     with pytest.raises(SetupError, match="no profile at"):
         read_saved(tmp_path / "nothing.json")
     file.path.write_text("[]")

@@ -75,6 +75,11 @@ def test_after_two_rounds_less_is_enough_to_be_left_behind() -> None:
     assert hopeful([FIRST, SECOND, THIRD], [*trials, trial(FIRST, 100), trial(THIRD, 99)], 2) == [FIRST, THIRD]
 
 
+def test_a_round_that_was_cut_short_decides_nothing() -> None:
+    trials = [trial(FIRST, 90), trial(SECOND, 90), trial(FIRST, 90), trial(SECOND, 90), trial(FIRST, 60)]
+    assert hopeful([FIRST, SECOND], trials, 2) == [FIRST, SECOND]
+
+
 def test_who_was_disturbed_is_tried_again_and_at_first_everybody_is() -> None:
     disturbed = [trial(FIRST, 100), trial(SECOND, 20, others=0.5), trial(THIRD, 20)]
     assert hopeful([FIRST, SECOND, THIRD], disturbed, 1) == [FIRST, SECOND]

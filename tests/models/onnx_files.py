@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 import onnx
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 Shape = Sequence[int | str]
 
@@ -48,3 +49,13 @@ def save_sum_and_difference(path: Path, *, batch: int | str = "n") -> Path:
 def save_echo(path: Path, kind: int, shape: Shape, *, name: str = "x") -> Path:
     """`y = x` for any kind of tensor."""
     return save(path, [("Identity", [name], ["y"])], {name: (kind, shape)}, {"y": (kind, shape)})
+
+
+def save_with_weights_apart(path: Path) -> Path:
+    """`y = x * 2` over float32[n, w], with the 2 in a file beside it."""
+    two = numpy_helper.from_array(np.array([2.0], np.float32), "two")
+    ends = [helper.make_tensor_value_info(name, FLOAT, ("n", "w")) for name in ("x", "y")]
+    graph = helper.make_graph([helper.make_node("Mul", ["x", "two"], ["y"])], "tiny", ends[:1], ends[1:], [two])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save_model(model, path, save_as_external_data=True, location="weights", size_threshold=0)
+    return path

@@ -1,4 +1,4 @@
-"""The contract of a backend, and the place (folder, threads) backends are opened in."""
+"""The contract of a backend, the place (folder, threads) backends are opened in, and the slot they are called in."""
 
 from __future__ import annotations
 
@@ -54,6 +54,24 @@ _place: ContextVar[Place | None] = ContextVar("timebound_place", default=None)
 def current_place() -> Place:
     """The place set by the worker that is loading a model, or the working directory outside of one."""
     return _place.get() or Place(Path.cwd())
+
+
+_slot: ContextVar[int] = ContextVar("timebound_slot", default=0)
+
+
+def current_slot() -> int:
+    """Which of its worker's slots this thread computes for, from 0."""
+    return _slot.get()
+
+
+@contextmanager
+def in_slot(number: int) -> Iterator[None]:
+    """Compute for this slot inside the `with` block."""
+    token = _slot.set(number)
+    try:
+        yield
+    finally:
+        _slot.reset(token)
 
 
 @contextmanager

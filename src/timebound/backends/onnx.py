@@ -22,9 +22,11 @@ class Session(Protocol):
 
     def run(self, given: Mapping[str, Any]) -> list[Any]: ...
 
+    def divide(self, slots: int) -> bool: ...
+
 
 class OnnxBackend:
-    """One ONNX file. Calls from several threads share its weights and run side by side."""
+    """One ONNX file. Calls from several threads share its weights, unless it is divided, and run side by side."""
 
     kind = "onnx"
     parallel = True
@@ -68,6 +70,10 @@ class OnnxBackend:
             return outputs[0]
         return {spec.name: output for spec, output in zip(self.outputs, outputs, strict=True)}
 
+    def divide(self, slots: int) -> bool:
+        """Let slots run apart from each other where that is faster; says whether anything new has to be warmed up."""
+        return self._session.divide(slots)
+
     def warm_sizes(self, max_batch: int) -> list[int]:
         """Batch sizes to run once before serving: OpenVINO builds its kernels for each shape that it meets."""
         if not self.engine.startswith("openvino"):
@@ -87,7 +93,7 @@ class OnnxBackend:
         from timebound.backends.onnxruntime import OnnxruntimeSession
 
         if self.engine == Engine.ONNXRUNTIME:
-            return OnnxruntimeSession(self.path, threads, slots)
+            return OnnxruntimeSession(self.path, threads)
         if self.engine != Engine.ONNXRUNTIME_INT8:
             raise SetupError(f"engine {self.engine!r} of {self.label} is unknown; choose one of {', '.join(ENGINES)}")
         if self._int8 is None:
@@ -95,7 +101,7 @@ class OnnxBackend:
                 f"engine {self.engine} needs an int8 file beside {self.label}: make one with `timebound convert "
                 f'{self.label} small.onnx --int8` and open them with tb.onnx("{self.label}", int8="small.onnx")'
             )
-        return OnnxruntimeSession(self._int8, threads, slots)
+        return OnnxruntimeSession(self._int8, threads)
 
     def _run_singly(self, given: dict[str, Any], count: int) -> list[Any]:
         runs = [self._session.run({name: value[i : i + 1] for name, value in given.items()}) for i in range(count)]

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import cache
-from itertools import count
 from pathlib import Path
-from threading import local
 from typing import Any
 
 import onnxruntime
 
-from timebound.backends.base import TensorSpec
+from timebound.backends.base import TensorSpec, current_slot
 from timebound.errors import SetupError
 
 _DTYPES = {
@@ -31,48 +30,44 @@ _DTYPES = {
 }
 
 
-SMALL = 100_000_000
-"""Bytes of a file up to which a network with inputs of any length is opened once for each slot."""
+MUCH = 100_000_000
+"""Bytes that sessions of slots' own may hold besides the first."""
 
 
 class OnnxruntimeSession:
-    """One file, open. Calls from several threads share its weights and run side by side.
+    """One file, open. Calls from several threads share its weights and run side by side, unless it is divided."""
 
-    Unless it is small and its inputs vary in more than the batch: then each slot has one to itself. Such networks take
-    and give back much small memory, and in a pool that threads share it wanders between cores: two threads on the
-    transformer of `benchmarks/goodput.py` did 740 texts/s instead of 840 at hours when the host had put the two cores
-    far apart. Convolutions on pictures of one size lose nothing by sharing.
-    """
-
-    def __init__(self, path: Path, threads: int, slots: int) -> None:
-        first = _open_session(path, threads)
-        self.inputs: Sequence[TensorSpec] = [_spec(node) for node in first.get_inputs()]
-        self.outputs: Sequence[TensorSpec] = [_spec(node) for node in first.get_outputs()]
-        self._sessions = [first]
-        if slots > 1 and self._is_varied() and path.stat().st_size <= SMALL:
-            self._sessions += [_open_session(path, threads, has_own_pool=True) for _ in range(slots - 1)]
+    def __init__(self, path: Path, threads: int) -> None:
+        self._path, self._threads = path, threads
+        self._sessions = [_open_session(path, threads)]
+        self.inputs: Sequence[TensorSpec] = [_spec(node) for node in self._sessions[0].get_inputs()]
+        self.outputs: Sequence[TensorSpec] = [_spec(node) for node in self._sessions[0].get_outputs()]
 
     def run(self, given: Mapping[str, Any]) -> list[Any]:
         """The outputs in order, for inputs by name."""
-        session = self._sessions[_thread_number() % len(self._sessions)]
-        outputs: list[Any] = session.run(None, given)
+        outputs: list[Any] = self._sessions[current_slot() % len(self._sessions)].run(None, given)
         return outputs
 
-    def _is_varied(self) -> bool:
-        return any(size is None for spec in self.inputs for size in spec.shape[1:])
+    def divide(self, slots: int) -> bool:
+        """Give each slot a session of its own, if inputs vary in more than the batch and it costs little; says whether.
+
+        Such networks take and give back much small memory, and in a pool that threads share it wanders between cores:
+        two threads on the transformer of `benchmarks/goodput.py` did 740 texts/s instead of 840 at hours when the host
+        had put the two cores far apart. Convolutions on pictures of one size lose nothing by sharing.
+        """
+        is_varied = any(size is None for spec in self.inputs for size in spec.shape[1:])
+        if not is_varied or (slots - 1) * _weight(self._path) > MUCH:
+            return False
+        more = slots - len(self._sessions)
+        self._sessions += [_open_session(self._path, self._threads, has_own_pool=True) for _ in range(more)]
+        return more > 0
 
 
-_numbers = count()
-_local = local()
-
-
-def _thread_number() -> int:
-    """Threads are numbered as they come here first: those of the slots follow each other."""
-    try:
-        return int(_local.number)
-    except AttributeError:
-        _local.number = next(_numbers)
-        return int(_local.number)
+def _weight(path: Path) -> float:
+    """Bytes of a file; without end if some of them lie in others."""
+    if (size := path.stat().st_size) <= MUCH and b"\x0a\x08location" in path.read_bytes():
+        return math.inf
+    return size
 
 
 @cache

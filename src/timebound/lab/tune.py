@@ -14,6 +14,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
@@ -48,7 +49,7 @@ HOPE = (0.85, 0.93)
 CLIENTS = 32
 # More than this of other programs, in cores, and the trials cannot be trusted.
 QUIET_CORES = 0.3
-VERSION = 2
+VERSION = 3
 
 
 class Settings(msgspec.Struct, frozen=True, order=True):
@@ -373,7 +374,8 @@ def hopeful(tried: Sequence[Settings], trials: Sequence[Trial], rounds: int) -> 
     if not rounds:
         return list(tried)
     share = HOPE[min(rounds, len(HOPE)) - 1]
-    left = {trial.settings: trial for trial in average(trials) if trial.turns >= rounds}
+    # Not the turns of a round that was cut short: who had one there would be held against who had none.
+    left = {trial.settings: trial for trial in average(_first_turns(trials, rounds)) if trial.turns == rounds}
     best = max((trial.useful_rps for trial in left.values()), default=0.0)
     return [
         settings
@@ -381,6 +383,17 @@ def hopeful(tried: Sequence[Settings], trials: Sequence[Trial], rounds: int) -> 
         if settings in left
         and (left[settings].useful_rps >= share * best or left[settings].foreign_cores > QUIET_CORES)
     ]
+
+
+def _first_turns(trials: Sequence[Trial], count: int) -> list[Trial]:
+    """No more than so many of each settings, the first ones."""
+    seen: Counter[Settings] = Counter()
+    first = []
+    for trial in trials:
+        seen[trial.settings] += 1
+        if seen[trial.settings] <= count:
+            first.append(trial)
+    return first
 
 
 def choose(trials: Sequence[Trial]) -> Trial:

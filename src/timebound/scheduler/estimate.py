@@ -5,7 +5,7 @@ A prediction is a product of parts that change at different speeds:
     seconds = shape(batch, size) * drift * member * crowd
 
 * **shape**: an affine line `overhead + per_item * batch * padded size`, fitted to the running means of cells (half
-  octaves of batch and of size), times the measured correction of the cells nearby. The line extrapolates, the cells
+  octaves of batch, quarters of size), times the measured correction of those nearby. The line extrapolates, the cells
   hold the real shape: a transformer that is fastest alone and a network that gains from batches are both learned.
   Hours of single items do not erase what a batch of 32 costs.
 * **drift**: fast, for a noisy neighbour or a changed clock; it moves a seventh of the way with each batch.
@@ -295,12 +295,12 @@ class Estimate:
 
         Nothing real makes an item several times dearer only because more of them go together.
         """
-        per_work = {key: cell[3] / (cell[1] * cell[2]) for key, cell in self._cells.items()}
-        for key, cell in list(self._cells.items()):
+        least = math.inf  # seconds per item of those with less work
+        for work, key, seconds in sorted((cell[1] * cell[2], key, cell[3]) for key, cell in self._cells.items()):
             is_old = self.observations - self._tried.get(key[0], -RETRY_LARGER_EVERY) >= RETRY_LARGER_EVERY
-            smaller = [per_work[k] for k, c in self._cells.items() if c[1] * c[2] < cell[1] * cell[2]]
-            if is_old and smaller and per_work[key] > IMPLAUSIBLE * min(smaller):
+            if is_old and seconds / work > IMPLAUSIBLE * least:
                 del self._cells[key]
+            least = min(least, seconds / work)
 
     def _points(self, bucket: int) -> list[tuple[float, float]]:
         """(log2 batch, correction of the line) of the cells of the nearest length, in order of batch."""

@@ -17,7 +17,8 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
-from timebound.clock import MonotonicClock
+from timebound.backends.base import in_slot
+from timebound.clock import Clock, MonotonicClock
 from timebound.errors import TimeboundError
 from timebound.log import set_up_logging
 from timebound.model import doubtful_attributes
@@ -50,7 +51,7 @@ def main(arguments: list[str]) -> int:
         wire.write_frame(control, wire.Failed(sentence(error), traceback.format_exc()))
         return 2
     threads = [
-        threading.Thread(target=serve_slot, args=(sock, runners), name=f"slot-{number}", daemon=True)
+        threading.Thread(target=serve_slot, args=(number, sock, runners), name=f"slot-{number}", daemon=True)
         for number, sock in enumerate(slots[: ready.slots])
     ]
     for thread in threads:
@@ -72,10 +73,21 @@ def _open(load: wire.Load) -> tuple[Mapping[str, Runner], wire.Ready]:
     clock = MonotonicClock()
     runners = {runner.name: runner for runner in (Runner(model, clock) for model in models)}
     infos = [warm_up(runner, clock) for runner in runners.values()]
-    _return_memory()
     slots = load.max_slots if all(info.is_parallel for info in infos) else 1
+    for runner in runners.values():
+        _divide(runner, slots, clock)
+    _return_memory()
     doubts = [doubt for model in models for doubt in doubtful_attributes(type(model))]
     return runners, wire.Ready(infos, slots, doubts)
+
+
+def _divide(runner: Runner, slots: int, clock: Clock) -> None:
+    """Let the slots have their own of what they should not share; only now is it known how many there are."""
+    divided = [backend for backend in runner.model.opened if backend.divide(slots)]
+    if divided:
+        for number in range(1, slots):
+            with in_slot(number):
+                warm_up(runner, clock)
 
 
 def _return_memory() -> None:
@@ -85,8 +97,13 @@ def _return_memory() -> None:
         trim(0)
 
 
-def serve_slot(sock: socket.socket, runners: Mapping[str, Runner]) -> None:
+def serve_slot(number: int, sock: socket.socket, runners: Mapping[str, Runner]) -> None:
     """Compute the batches that arrive on this slot's socket, one at a time, until it closes."""
+    with in_slot(number):
+        _serve(sock, runners)
+
+
+def _serve(sock: socket.socket, runners: Mapping[str, Runner]) -> None:
     while True:
         try:
             frame = wire.read_frame(sock)
