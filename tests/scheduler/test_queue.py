@@ -71,7 +71,7 @@ def test_expired_tickets_leave_together() -> None:
 
 
 @pytest.mark.parametrize("size", [0.2, 1.0, 1.3, 5.0, 7.07, 60.0])
-def test_a_lane_pads_by_at_most_half_an_octave(size: float) -> None:
+def test_a_bucket_pads_by_at_most_a_quarter_of_an_octave(size: float) -> None:
     assert size <= padded_size(length_bucket(size)) * (1 + 1e-6) <= size * 1.1893
 
 

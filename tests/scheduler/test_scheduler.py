@@ -57,6 +57,8 @@ def test_one_in_a_hurry_is_enough_to_keep_batches_short(attempt: int) -> None:
     scheduler.offer(ticket(40, 0.5, attempt=attempt), 0.0)
     batch = taken(scheduler, 0.0)
     assert batch.predicted_s <= 0.4 * 0.5
+    if attempt == 1:  # a retry comes after all first attempts
+        assert batch.tickets[0].seq == 40
 
 
 def test_bulk_work_keeps_to_short_batches_beside_a_model_with_a_shorter_deadline() -> None:
@@ -193,6 +195,7 @@ def test_lanes_are_wider_where_overhead_is_large_and_who_waits_already_stays_whe
         scheduler.offer(one, 0.0)
     assert late[0].lane is late[1].lane is not early[0].lane
     narrow, wide = early[0].lane, late[0].lane
+    assert narrow.size < wide.size <= 4.5 * 2**0.5
     scheduler.withdraw(early[0])
     assert (narrow.count, wide.count) == (1, 2)
     ran = {one.seq for batch in iter(lambda: scheduler.take(0.0), None) for one in batch.tickets}

@@ -51,9 +51,9 @@ class OnnxruntimeSession:
     def divide(self, slots: int) -> bool:
         """Give each slot a session of its own, if inputs vary in more than the batch and it costs little; says whether.
 
-        Such networks take and give back much small memory, and in a pool that threads share it wanders between cores:
-        two threads on the transformer of `benchmarks/goodput.py` did 740 texts/s instead of 840 at hours when the host
-        had put the two cores far apart. Convolutions on pictures of one size lose nothing by sharing.
+        Such networks take and give back much small memory, and in a pool that threads share it wanders between cores,
+        which is slow where the cores are far apart: about an eighth of the speed of the transformer that
+        `benchmarks/goodput.py` serves. Convolutions on pictures of one size lose nothing by sharing.
         """
         is_varied = any(size is None for spec in self.inputs for size in spec.shape[1:])
         if not is_varied or (slots - 1) * _weight(self._path) > MUCH:
