@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from examples.handwriting.nets import CLASSES
+from examples.handwriting.nets import KNOWN, NAMED
 from examples.handwriting.paper import centred, to_ink
 from examples.handwriting.strokes import HAND, SIDE, Hand, draw, read_strokes, scribble
 from torch import Tensor
@@ -16,7 +16,21 @@ from torch.nn import functional
 
 HELD_OUT = ("zen-kurenaido-400", "kiloji")
 """Faces that training never sees."""
-ISNULL = CLASSES - 1
+ELSE = NAMED
+"""The class of what has no name of its own: rare characters and scribbles."""
+RARE = 0.25
+"""The share of rare characters that are drawn at all."""
+
+
+class Mix(NamedTuple):
+    """What share of the training pictures is none of the 800: other named characters, rare ones, scribbles."""
+
+    named: float = 0.315
+    rare: float = 0.015
+    scribbles: float = 0.03
+
+
+MIX = Mix()
 
 
 class Pile:
@@ -25,55 +39,57 @@ class Pile:
     def __init__(self, pictures: Tensor, labels: Tensor) -> None:
         order = labels.argsort()
         self.pictures, self.labels = pictures[order], labels[order]
-        self.count = torch.bincount(labels, minlength=CLASSES)
+        self.count = torch.bincount(labels, minlength=NAMED + 1)
         self.first = self.count.cumsum(0) - self.count
 
     def pick(self, labels: Tensor) -> Tensor:
-        """One picture at random of each class asked for."""
+        """One picture at random of each class asked for; any picture for a class that has none."""
         chance = torch.rand(len(labels), device=labels.device)
-        return self.pictures[self.first[labels] + (chance * self.count[labels]).long()]
+        place = self.first[labels] + (chance * self.count[labels]).long()
+        return self.pictures[place.clamp(max=len(self.pictures) - 1)]
 
 
 class Data:
     """Everything training draws from, on one device."""
 
     def __init__(
-        self, folder: Path, device: Any, renders: int, *, most: int | None = None, hand: Hand = HAND, rare: float = 1.0
+        self, folder: Path, device: Any, renders: int, *, most: int | None = None, hand: Hand = HAND, mix: Mix = MIX
     ) -> None:
-        """`renders`: how often each of the 800 is drawn from its strokes, others less often; `most`: only so many.
-
-        `rare` is the share of characters that are drawn of those the fonts' list of frequent ones leaves out.
-        """
+        """`renders`: how often each of the 800 is drawn from its strokes, others less often; `most`: only so many."""
         began = time.monotonic()
-        self.device, self.hand, self.rare = device, hand, rare
-        self.frequent = set(np.load(folder / "glyphs48.npz")["chars"])
-        self.known = (folder / "labels_800.txt").read_text().split()
+        self.device, self.hand, self.mix = device, hand, mix
+        self.named = [str(char) for char in np.load(folder / "glyphs48.npz")["chars"]]
+        if self.named[:KNOWN] != (folder / "labels_800.txt").read_text().split():
+            raise ValueError(f"{folder}: the first {KNOWN} characters of glyphs48.npz are not those of labels_800.txt")
         self.glyphs, self.held_out = read_glyphs(folder / "glyphs48.npz", device)
         self.drawn = Pile(*self._drawn(folder / "strokes_hanzi_writer.npz", renders, most))
         self.junk = self._junk
+        if most is None and int((self.glyphs.count + self.drawn.count).min()) == 0:
+            raise ValueError(f"{folder}: some of the {NAMED + 1} classes have no picture")
         took = time.monotonic() - began
         print(f"pictures: {len(self.glyphs.labels)} of glyphs, {len(self.drawn.labels)} of strokes, {took:.1f} s")
 
     def batch(self, size: int) -> tuple[Tensor, Tensor]:
-        """Ink [size, 1, 64, 64] and labels: 77 % characters evenly, 20 % other characters, 3 % scribbles."""
-        labels = torch.randint(0, ISNULL, (size,), device=self.device)
-        labels[: int(size * 0.23)] = ISNULL
+        """Ink [size, 1, 64, 64] and labels 0 to 2,000: the 800 evenly, and the others as mixed."""
+        named, rare, few = (int(size * share) for share in self.mix)
+        labels = torch.randint(0, KNOWN, (size,), device=self.device)
+        labels[: few + rare] = ELSE
+        labels[few + rare :][:named] = torch.randint(KNOWN, NAMED, (named,), device=self.device)
         from_strokes = (torch.rand(size, device=self.device) < 0.5) & (self.drawn.count[labels] > 0)
-        strokes = torch.where(from_strokes, labels, ISNULL)
-        pictures = torch.where(from_strokes[:, None, None], self.drawn.pick(strokes), self.glyphs.pick(labels))
-        few = int(size * 0.03)
+        from_strokes |= self.glyphs.count[labels] == 0
+        strokes, glyphs = torch.where(from_strokes, labels, ELSE), torch.where(from_strokes, 0, labels)
+        pictures = torch.where(from_strokes[:, None, None], self.drawn.pick(strokes), self.glyphs.pick(glyphs))
         pictures[:few] = self.junk[torch.randint(0, len(self.junk), (few,), device=self.device)]
         mixed = torch.randperm(size, device=self.device)
         return to_ink(pictures[mixed]), labels[mixed]
 
     def _drawn(self, path: Path, renders: int, most: int | None) -> tuple[Tensor, Tensor]:
         strokes = read_strokes(str(path), self.device, most)
-        classes = {char: place for place, char in enumerate(self.known)}
-        labels = torch.tensor([classes.get(char, ISNULL) for char in strokes.chars], device=self.device)
-        times = torch.where(labels < ISNULL, renders, max(1, renders // 20))
-        if self.rare < 1:
-            common = torch.tensor([char in self.frequent for char in strokes.chars], device=self.device)
-            times *= common | (torch.rand(len(labels), device=self.device) < self.rare)
+        classes = {char: place for place, char in enumerate(self.named)}
+        labels = torch.tensor([classes.get(char, ELSE) for char in strokes.chars], device=self.device)
+        times = torch.where(labels < KNOWN, renders, max(1, renders // 2))
+        drawn = torch.rand(len(labels), device=self.device) < RARE
+        times = torch.where(labels == ELSE, drawn * max(1, renders // 20), times)
         which = torch.arange(len(labels), device=self.device).repeat_interleave(times)
         # What is no character: half of a character's strokes, scribbles, nothing at all.
         rich = torch.nonzero(strokes.counts >= 10)[:, 0]
@@ -91,7 +107,7 @@ def read_glyphs(path: Path, device: Any) -> tuple[Pile, tuple[Tensor, Tensor]]:
     pictures = torch.stack([packed >> 4, packed & 15], -1).flatten(2) * 17
     parts = [functional.interpolate(to_ink(part), size=SIDE, mode="bilinear") for part in pictures.split(4096)]
     large = _tidy(torch.cat(parts))
-    labels = torch.tensor(file["label"].astype(np.int64), device=device).clamp(max=ISNULL)
+    labels = torch.tensor(file["label"].astype(np.int64), device=device)
     faces = torch.tensor(file["source"].astype(np.int64), device=device)
     back = [list(file["sources"]).index(name) for name in HELD_OUT]
     kept = torch.isin(faces, torch.tensor(back, device=device))

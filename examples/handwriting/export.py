@@ -22,24 +22,25 @@ from torch import Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from examples.handwriting.data import read_glyphs
-from examples.handwriting.nets import CLASSES, MEMBERS, load_member, switch_rounding
+from examples.handwriting.nets import MEMBERS, NAMED, load_member, shares_of, switch_rounding
 from examples.handwriting.paper import spoil, to_ink
 
 MODELS = Path(__file__).resolve().parents[2] / "src" / "timebound" / "demo" / "models"
 LOOKED_AT = 512
 """Pictures whose activations set the ranges of int8."""
+LARGE = 1024
+"""Numbers from which on a table is worth storing in 16 bits."""
 
 
 class Shares(nn.Module):
-    """A network whose scores are turned into shares of one, so that members can be averaged."""
+    """A network whose scores are turned into shares of one for 801 answers, so that members can be averaged."""
 
     def __init__(self, net: nn.Module) -> None:
         super().__init__()
         self.net = net
 
     def forward(self, pixels: Tensor) -> Tensor:
-        scores: Tensor = self.net(pixels)
-        return scores.softmax(1)
+        return shares_of(self.net(pixels))
 
 
 def write_float(name: str, weights: Path, path: Path) -> None:
@@ -92,11 +93,26 @@ def write_int8(source: Path, path: Path, pictures: Tensor) -> None:
         )
 
 
+def halve_floats(path: Path) -> None:
+    """Large tables that stayed in float32, those of the squeezes, are stored in 16 bits and widened when read."""
+    model = onnx.load(path)
+    graph = model.graph
+    for table in [one for one in graph.initializer if one.data_type == onnx.TensorProto.FLOAT]:
+        values = onnx.numpy_helper.to_array(table)
+        if values.size < LARGE:
+            continue
+        name = table.name
+        table.CopyFrom(onnx.numpy_helper.from_array(values.astype("float16"), f"{name}.half"))
+        graph.node.insert(0, onnx.helper.make_node("Cast", [f"{name}.half"], [name], to=onnx.TensorProto.FLOAT))
+    onnx.checker.check_model(model)
+    onnx.save(model, path)
+
+
 def calibration(data: Path) -> Tensor:
     """Pictures like those in training: known characters and others."""
     torch.manual_seed(3)
     glyphs, _ = read_glyphs(data / "glyphs48.npz", torch.device("cpu"))
-    return spoil(to_ink(glyphs.pick(torch.randint(0, CLASSES, (LOOKED_AT,)))))
+    return spoil(to_ink(glyphs.pick(torch.randint(0, NAMED, (LOOKED_AT,)))))
 
 
 def main() -> None:
@@ -118,6 +134,7 @@ def main() -> None:
                 plain = Path(folder) / "plain.onnx"
                 write_float(name, chosen.weights / f"{name}.rounded.pt", plain)
                 write_int8(plain, path, pictures)
+                halve_floats(path)
         print(f"wrote {path} ({path.stat().st_size:,} bytes)")
 
 

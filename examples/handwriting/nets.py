@@ -1,4 +1,4 @@
-"""The three small networks of the ensemble, and the larger one that teaches them; 64 x 64 grey in, 801 scores out."""
+"""The three small networks of the ensemble, and the larger one that teaches them; 64 x 64 grey in, scores out."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-CLASSES = 801
-"""The 800 characters, and `isnull` last."""
+KNOWN, NAMED = 800, 2000
+"""Characters that are answered, and those that can be told apart: the other 1,200 are `isnull` to whoever asks."""
 
 
 class Rounding(nn.Module):
@@ -159,6 +159,12 @@ VIEWS: dict[str, Callable[[], View]] = {"lite": Plain, "mobile_wide": Evened, "m
 """How each member, and its teacher, sees the picture: who sees different things errs in different places."""
 
 
+CLASSES = {"lite": NAMED + 1, "mobile_wide": KNOWN + 1, "mobile_slim": NAMED + 1}
+"""What each member, and its teacher, tells apart; the last class is all else. A single class for `isnull` catches many
+an untidy character; where the others have names too, a picture must look like one of them, or like nothing. One member
+still learns it the plain way, since it errs elsewhere: with names for all three, they are worse together."""
+
+
 class Bottleneck(nn.Module):
     """Widen, look around per channel, narrow again; with a way past it where the shape stays."""
 
@@ -197,7 +203,7 @@ _MOBILE = (
 class MobileNet(nn.Module):
     """MobileNetV3 at a given width: squeezes, hard swish, mean over the last 4 x 4."""
 
-    def __init__(self, width: float, head: int, view: View) -> None:
+    def __init__(self, width: float, head: int, view: View, classes: int) -> None:
         super().__init__()
         self.view = view
         at = _by_eight(16 * width)
@@ -208,7 +214,7 @@ class MobileNet(nn.Module):
             at = out
         last = _by_eight(640 * width)
         self.features = nn.Sequential(*layers, Unit(at, last, act="hard"))
-        self.neck, self.head = Dense(last, head), Dense(head, CLASSES)
+        self.neck, self.head = Dense(last, head), Dense(head, classes)
         self.drop = nn.Dropout(0.1)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -223,7 +229,7 @@ _LITE = ((1, 16, 1, 3, 2), (6, 24, 2, 3, 2), (6, 40, 2, 5, 1), (6, 80, 3, 3, 2),
 class Lite(nn.Module):
     """EfficientNet-Lite's plan: no squeezes, ReLU6 throughout; the last 4 x 4 are weighed per place, not averaged."""
 
-    def __init__(self, width: float, head: int) -> None:
+    def __init__(self, width: float, head: int, classes: int) -> None:
         super().__init__()
         at = _by_eight(24 * width)
         layers: list[nn.Module] = [Unit(1, at, 3, 1, act="relu6")]
@@ -237,7 +243,7 @@ class Lite(nn.Module):
         self.features = nn.Sequential(*layers, Unit(at, head, act="relu6"))
         self.places = nn.Conv2d(head, head, 4, groups=head, bias=False)
         self.norm = nn.BatchNorm1d(head)
-        self.head = Dense(head, CLASSES)
+        self.head = Dense(head, classes)
         self.drop = nn.Dropout(0.1)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -260,7 +266,7 @@ class Residual(nn.Module):
 class Teacher(nn.Module):
     """A residual network, some thirty times the work of a small one; used in training only."""
 
-    def __init__(self, width: int, view: View) -> None:
+    def __init__(self, width: int, view: View, classes: int) -> None:
         super().__init__()
         self.view = view
         layers: list[nn.Module] = [Unit(view.planes, width, 3, 1, act="relu")]
@@ -270,16 +276,16 @@ class Teacher(nn.Module):
             at = width * after
         self.features = nn.Sequential(*layers)
         self.drop = nn.Dropout(0.3)
-        self.head = nn.Linear(at, CLASSES)
+        self.head = nn.Linear(at, classes)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.head(self.drop(self.features(self.view(x)).mean((2, 3))))
 
 
 MEMBERS: dict[str, Callable[[], nn.Module]] = {
-    "mobile_wide": lambda: MobileNet(1.4, 1024, VIEWS["mobile_wide"]()),
-    "mobile_slim": lambda: MobileNet(1.0, 768, VIEWS["mobile_slim"]()),
-    "lite": lambda: Lite(1.2, 896),
+    "mobile_wide": lambda: MobileNet(1.4, 1024, VIEWS["mobile_wide"](), CLASSES["mobile_wide"]),
+    "mobile_slim": lambda: MobileNet(1.0, 768, VIEWS["mobile_slim"](), CLASSES["mobile_slim"]),
+    "lite": lambda: Lite(1.2, 896, CLASSES["lite"]),
 }
 
 
@@ -303,6 +309,12 @@ def parameters_of(net: nn.Module) -> int:
 def _by_eight(width: float) -> int:
     """The nearest multiple of eight, as processors like it."""
     return max(8, int(width + 4) // 8 * 8)
+
+
+def shares_of(scores: Tensor) -> Tensor:
+    """Scores to what is served: the shares of the 800 and of `isnull`, which is all the rest."""
+    shares = scores.softmax(1)
+    return torch.cat([shares[:, :KNOWN], shares[:, KNOWN:].sum(1, keepdim=True)], 1)
 
 
 def load_member(name: str, state: dict[str, Any]) -> nn.Module:
