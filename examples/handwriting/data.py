@@ -19,7 +19,7 @@ HELD_OUT = ("zen-kurenaido-400", "kiloji")
 ELSE = NAMED
 """The class of what has no name of its own: rare characters and scribbles."""
 RARE = 0.25
-"""The share of rare characters that are drawn at all."""
+"""The share of rare characters that are drawn at all: with all of them, untidy characters are taken for those."""
 
 
 class Mix(NamedTuple):
@@ -43,7 +43,7 @@ class Pile:
         self.first = self.count.cumsum(0) - self.count
 
     def pick(self, labels: Tensor) -> Tensor:
-        """One picture at random of each class asked for; any picture for a class that has none."""
+        """One picture at random of each class asked for; one of another class where there is none."""
         chance = torch.rand(len(labels), device=labels.device)
         place = self.first[labels] + (chance * self.count[labels]).long()
         return self.pictures[place.clamp(max=len(self.pictures) - 1)]

@@ -74,8 +74,8 @@ def _drawn(strokes: Any, place: int) -> Any:
     return np.asarray(sheet)
 
 
-def _untidy(data: Path, seed: int) -> Test:
-    """The frequent ones of the same characters in a shaky, hurried hand, as training shakes other strokes."""
+def _untidy(data: Path, seed: int, rare: slice | None = None) -> Test:
+    """The frequent characters in a shaky, hurried hand, as training shakes other strokes; or some of the rare ones."""
     # Imported here: nothing else in this file needs torch.
     import torch
     from examples.handwriting.strokes import draw, read_strokes
@@ -83,9 +83,12 @@ def _untidy(data: Path, seed: int) -> Test:
     torch.manual_seed(seed)
     strokes = read_strokes(str(data / "strokes_pen_tomoe.npz"), "cpu")
     frequent = set(np.load(data / "glyphs48.npz")["chars"])
-    places = [place for place, char in enumerate(strokes.chars) if char in frequent]
+    places = [place for place, char in enumerate(strokes.chars) if (char in frequent) == (rare is None)]
+    if rare is not None:
+        places = places[rare]
     pictures = draw(strokes, torch.tensor(places), chunk=16).numpy()
-    return _test(f"pen tomoe, untidy ({seed})", pictures, [strokes.chars[place] for place in places])
+    name = f"pen tomoe, untidy ({seed})" if rare is None else f"pen tomoe, untidy and rare ({seed})"
+    return _test(name, pictures, [strokes.chars[place] for place in places])
 
 
 def tests_to_choose_by(data: Path) -> Iterator[Test]:
@@ -93,11 +96,11 @@ def tests_to_choose_by(data: Path) -> Iterator[Test]:
     import torch
     from examples.handwriting.paper import spoil
 
-    for seed in (21, 22, 31, 32, 33, 34):
-        test = _untidy(data, seed)
-        yield test
-        torch.manual_seed(seed)
-        yield test._replace(name=test.name + " and spoilt", ink=spoil(torch.tensor(test.ink)).numpy())
+    for place, seed in enumerate((21, 22, 31, 32, 33, 34)):
+        for test in (_untidy(data, seed), _untidy(data, seed, slice(place, None, 20))):
+            yield test
+            torch.manual_seed(seed)
+            yield test._replace(name=test.name + " and spoilt", ink=spoil(torch.tensor(test.ink)).numpy())
 
 
 class Member:
@@ -153,10 +156,9 @@ def judge(test: Told) -> None:
     print(f"\n{test.name}: {len(test.labels)} pictures, {int(is_null.sum())} of them isnull")
     for name, answers in test.answers.items():
         right = answers == test.labels
-        print(
-            f"  {name:12} {right.mean():7.2%} right ({int((~right).sum())} wrong); "
-            f"characters {right[~is_null].mean():7.2%}, isnull {right[is_null].mean():7.2%}"
-        )
+        parts = {"characters": right[~is_null], "isnull": right[is_null]}
+        told = ", ".join(f"{what} {part.mean():7.2%}" for what, part in parts.items() if len(part))
+        print(f"  {name:12} {right.mean():7.2%} right ({int((~right).sum())} wrong); {told}")
 
 
 def main() -> None:
@@ -175,6 +177,8 @@ def main() -> None:
         done.append(told(test, members))
         judge(done[-1])
     if chosen.choose:
+        judge(together("the frequent ones together", [one for one in done if "rare" not in one.name]))
+        judge(together("the rare ones together", [one for one in done if "rare" in one.name]))
         judge(together("all these drawings", done))
     elif not chosen.no_writers:
         judge(together("both writers", [one for one in done if one.name.startswith("writer")]))

@@ -28,8 +28,6 @@ from examples.handwriting.paper import spoil, to_ink
 MODELS = Path(__file__).resolve().parents[2] / "src" / "timebound" / "demo" / "models"
 LOOKED_AT = 512
 """Pictures whose activations set the ranges of int8."""
-LARGE = 1024
-"""Numbers from which on a table is worth storing in 16 bits."""
 
 
 class Shares(nn.Module):
@@ -77,7 +75,7 @@ def write_int8(source: Path, path: Path, pictures: Tensor) -> None:
         ready = Path(folder) / "ready.onnx"
         quant_pre_process(str(source), str(ready), skip_symbolic_shape=True)
         graph = onnx.load(ready).graph
-        plain = [node.name for node in graph.node if any(f"/{part}/" in node.name for part in ("down", "up", "view"))]
+        plain = [node.name for node in graph.node if _is_part(node, ("down", "up", "view"))]
         quantize_static(
             str(ready),
             str(path),
@@ -93,23 +91,26 @@ def write_int8(source: Path, path: Path, pictures: Tensor) -> None:
         )
 
 
-def halve_floats(path: Path) -> None:
-    """Large tables that stayed in float32, those of the squeezes, are stored in 16 bits and widened when read."""
+def halve_squeezes(path: Path) -> None:
+    """The squeezes' weights, which stayed in float32, are stored in 16 bits and widened when read."""
     model = onnx.load(path)
     graph = model.graph
-    for table in [one for one in graph.initializer if one.data_type == onnx.TensorProto.FLOAT]:
-        values = onnx.numpy_helper.to_array(table)
-        if values.size < LARGE:
-            continue
-        name = table.name
+    squeezes = {name for node in graph.node if _is_part(node, ("down", "up")) for name in node.input}
+    for table in [one for one in graph.initializer if one.name in squeezes]:
+        name, values = table.name, onnx.numpy_helper.to_array(table)
         table.CopyFrom(onnx.numpy_helper.from_array(values.astype("float16"), f"{name}.half"))
         graph.node.insert(0, onnx.helper.make_node("Cast", [f"{name}.half"], [name], to=onnx.TensorProto.FLOAT))
     onnx.checker.check_model(model)
     onnx.save(model, path)
 
 
+def _is_part(node: Any, parts: tuple[str, ...]) -> bool:
+    """Whether a node of the graph comes from a layer of one of these names."""
+    return any(f"/{part}/" in node.name for part in parts)
+
+
 def calibration(data: Path) -> Tensor:
-    """Pictures like those in training: known characters and others."""
+    """Glyphs of known characters and of others, spoilt like those in training."""
     torch.manual_seed(3)
     glyphs, _ = read_glyphs(data / "glyphs48.npz", torch.device("cpu"))
     return spoil(to_ink(glyphs.pick(torch.randint(0, NAMED, (LOOKED_AT,)))))
@@ -134,7 +135,7 @@ def main() -> None:
                 plain = Path(folder) / "plain.onnx"
                 write_float(name, chosen.weights / f"{name}.rounded.pt", plain)
                 write_int8(plain, path, pictures)
-                halve_floats(path)
+                halve_squeezes(path)
         print(f"wrote {path} ({path.stat().st_size:,} bytes)")
 
 

@@ -42,13 +42,13 @@ TEMPERATURE = 2.0
 
 
 class Course(NamedTuple):
-    """What one member and its teacher learn from: a hand of their own and a chance of their own."""
+    """What one member and its teacher learn from: a hand, a chance and a mix of pictures of their own."""
 
     hand: Hand
     seed: int
     mix: Mix = MIX
     smoothing: float = 0.0
-    """None where `isnull` has 1,201 classes: it would get an equal share for each of them."""
+    """Of the labels; 0 where `isnull` has 1,201 classes, since it would get an equal share for each of them."""
 
 
 COURSES = {
@@ -67,7 +67,7 @@ class Learner:
     def __init__(self, net: nn.Module, device: Any, *, smoothing: float = 0.0, average: float = 0.9985) -> None:
         self.device, self.smoothing = device, smoothing
         self.is_cuda = device.type == "cuda"
-        self.net = net.to(device, memory_format=torch.channels_last)  # a third of the time that the usual order takes
+        self.net = net.to(device, memory_format=torch.channels_last)  # on an H200 a third of the usual order's time
         self.average = copy.deepcopy(self.net).eval()
         self.rate = torch.tensor(0.0, device=device)
         decayed = [weight for weight in net.parameters() if weight.dim() > 1]
@@ -155,7 +155,7 @@ def learn(
 ) -> None:
     """Train for so many seconds: the rate rises over the first 4 %, then falls along a cosine.
 
-    `keep` is called ten times on the way, so that little is lost if the machine goes.
+    `keep` is called nine times on the way, so that little is lost if the machine goes.
     """
     _step(learner, data, 0.0, teacher, size)  # the graph is captured and kernels built before the clock runs
     began, steps, told = time.monotonic(), 0, 0.0
@@ -207,7 +207,9 @@ def judge(name: str, net: nn.Module, data: Data) -> None:
 def save(name: str, learner: Learner, folder: Path, kind: str) -> None:
     """The averaged weights."""
     path = folder / f"{name}.{kind}.pt"
-    torch.save({key: value.cpu() for key, value in learner.average.state_dict().items()}, path)
+    beside = path.with_suffix(".new")
+    torch.save({key: value.cpu() for key, value in learner.average.state_dict().items()}, beside)
+    beside.replace(path)
     print(f"wrote {path} ({path.stat().st_size / 1e6:.1f} MB)", flush=True)
 
 
@@ -284,6 +286,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--tiny", action="store_true", help="a walk-through on a CPU")
     chosen = parser.parse_args()
+    if chosen.start is not None and chosen.start.resolve() == chosen.out.resolve():
+        parser.error("--out is the folder of --start: its weights would be written over; name another one")
     if chosen.tiny:
         chosen.teacher_s = chosen.member_s = chosen.int8_s = 6
         chosen.batch, chosen.renders = 64, 2
