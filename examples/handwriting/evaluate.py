@@ -157,8 +157,8 @@ def judge(test: Told) -> None:
     for name, answers in test.answers.items():
         right = answers == test.labels
         parts = {"characters": right[~is_null], "isnull": right[is_null]}
-        told = ", ".join(f"{what} {part.mean():7.2%}" for what, part in parts.items() if len(part))
-        print(f"  {name:12} {right.mean():7.2%} right ({int((~right).sum())} wrong); {told}")
+        shares = ", ".join(f"{what} {part.mean():7.2%}" for what, part in parts.items() if len(part))
+        print(f"  {name:12} {right.mean():7.2%} right ({int((~right).sum())} wrong); {shares}")
 
 
 def main() -> None:
