@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from examples.handwriting.nets import KNOWN, NAMED
 from examples.handwriting.paper import centred, to_ink
-from examples.handwriting.strokes import HAND, SIDE, Hand, draw, read_strokes, scribble
+from examples.handwriting.strokes import HAND, draw, read_strokes, scribble
+from examples.handwriting.views import SIDE
 from torch import Tensor
 from torch.nn import functional
 
@@ -18,15 +19,22 @@ HELD_OUT = ("zen-kurenaido-400", "kiloji")
 """Faces that training never sees."""
 ELSE = NAMED
 """The class of what has no name of its own: rare characters and scribbles."""
-RARE = 0.25
+RARE = 0.5
 """The share of rare characters that are drawn at all: with all of them, untidy characters are taken for those."""
+FLOW = (-0.25, 0.4)
+HANDS = (
+    HAND._replace(sloppy=(0.4, 2.2), flow=FLOW),
+    HAND._replace(sloppy=(0.3, 1.9), hurry=(-0.5, 1.0), flow=FLOW),
+    HAND._replace(sloppy=(0.3, 1.9), pen=(0.4, 2.6), keep=0.985, flow=FLOW),
+)
+"""Who draws the strokes, in turn: one whose strokes stray far, one whose strokes run together, one with poor pens."""
 
 
 class Mix(NamedTuple):
     """What share of the training pictures is none of the 800: other named characters, rare ones, scribbles."""
 
-    named: float = 0.315
-    rare: float = 0.015
+    named: float = 0.27
+    rare: float = 0.03
     scribbles: float = 0.03
 
 
@@ -52,12 +60,10 @@ class Pile:
 class Data:
     """Everything training draws from, on one device."""
 
-    def __init__(
-        self, folder: Path, device: Any, renders: int, *, most: int | None = None, hand: Hand = HAND, mix: Mix = MIX
-    ) -> None:
+    def __init__(self, folder: Path, device: Any, renders: int, *, most: int | None = None) -> None:
         """`renders`: how often each of the 800 is drawn from its strokes, others less often; `most`: only so many."""
         began = time.monotonic()
-        self.device, self.hand, self.mix = device, hand, mix
+        self.device = device
         self.named = [str(char) for char in np.load(folder / "glyphs48.npz")["chars"]]
         if self.named[:KNOWN] != (folder / "labels_800.txt").read_text().split():
             raise ValueError(f"{folder}: the first {KNOWN} characters of glyphs48.npz are not those of labels_800.txt")
@@ -71,7 +77,7 @@ class Data:
 
     def batch(self, size: int) -> tuple[Tensor, Tensor]:
         """Ink [size, 1, 64, 64] and labels 0 to 2,000: the 800 evenly, and the others as mixed."""
-        named, rare, few = (int(size * share) for share in self.mix)
+        named, rare, few = (int(size * share) for share in MIX)
         labels = torch.randint(0, KNOWN, (size,), device=self.device)
         labels[: few + rare] = ELSE
         labels[few + rare :][:named] = torch.randint(KNOWN, NAMED, (named,), device=self.device)
@@ -97,7 +103,9 @@ class Data:
         parts, scribbles = draw(strokes, some, HAND._replace(keep=0.4)), scribble(renders * 40, self.device)
         blank = torch.zeros(renders * 10, SIDE, SIDE, dtype=torch.uint8, device=self.device)
         self._junk = torch.cat([_tidy(to_ink(torch.cat([parts, scribbles]))), blank])
-        return _tidy(to_ink(draw(strokes, which, self.hand))), labels[which]
+        shares = [which[turn :: len(HANDS)] for turn in range(len(HANDS))]
+        drawings = [_tidy(to_ink(draw(strokes, share, hand))) for share, hand in zip(shares, HANDS, strict=True)]
+        return torch.cat(drawings), labels[torch.cat(shares)]
 
 
 def read_glyphs(path: Path, device: Any) -> tuple[Pile, tuple[Tensor, Tensor]]:

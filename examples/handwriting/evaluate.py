@@ -48,7 +48,8 @@ def tests(data: Path, *, untidy: bool, writers: bool) -> Iterator[Test]:
     which = known + others
     yield _test("pen tomoe", [_drawn(strokes, place) for place in which], strokes["chars"][which])
     if untidy:
-        yield _untidy(data, 11)
+        yield _untidy(data, "shaky", 11)
+        yield _untidy(data, "flowing", 12)
     if writers:
         real = np.load(data / "real_two_writers.npz")
         for writer in (0, 1):
@@ -74,33 +75,35 @@ def _drawn(strokes: Any, place: int) -> Any:
     return np.asarray(sheet)
 
 
-def _untidy(data: Path, seed: int, rare: slice | None = None) -> Test:
-    """The frequent characters in a shaky, hurried hand, as training shakes other strokes; or some of the rare ones."""
+def _untidy(data: Path, how: str, seed: int, rare: slice | None = None) -> Test:
+    """The frequent characters in an untidy hand, as training draws other strokes; or some of the rare ones."""
     # Imported here: nothing else in this file needs torch.
     import torch
-    from examples.handwriting.strokes import draw, read_strokes
+    from examples.handwriting.strokes import HAND, draw, read_strokes
 
+    hand = HAND._replace(flow=(0.0, 0.4)) if how == "flowing" else HAND
     torch.manual_seed(seed)
     strokes = read_strokes(str(data / "strokes_pen_tomoe.npz"), "cpu")
     frequent = set(np.load(data / "glyphs48.npz")["chars"])
     places = [place for place, char in enumerate(strokes.chars) if (char in frequent) == (rare is None)]
     if rare is not None:
         places = places[rare]
-    pictures = draw(strokes, torch.tensor(places), chunk=16).numpy()
-    name = f"pen tomoe, untidy ({seed})" if rare is None else f"pen tomoe, untidy and rare ({seed})"
+    pictures = draw(strokes, torch.tensor(places), hand, chunk=16).numpy()
+    name = f"pen tomoe, {how}{'' if rare is None else ', rare'} ({seed})"
     return _test(name, pictures, [strokes.chars[place] for place in places])
 
 
 def tests_to_choose_by(data: Path) -> Iterator[Test]:
-    """Other drawings of the shaky hand, as they are and spoilt as in training: what weights are chosen by."""
+    """Other drawings by the untidy hands, as they are and spoilt as in training: what weights are chosen by."""
     import torch
     from examples.handwriting.paper import spoil
 
-    for place, seed in enumerate((21, 22, 31, 32, 33, 34)):
-        for test in (_untidy(data, seed), _untidy(data, seed, slice(place, None, 20))):
-            yield test
-            torch.manual_seed(seed)
-            yield test._replace(name=test.name + " and spoilt", ink=spoil(torch.tensor(test.ink)).numpy())
+    for how, seeds in (("shaky", (21, 22, 31, 32, 33, 34)), ("flowing", (41, 42, 43, 44))):
+        for place, seed in enumerate(seeds):
+            for test in (_untidy(data, how, seed), _untidy(data, how, seed, slice(place, None, 20))):
+                yield test
+                torch.manual_seed(seed)
+                yield test._replace(name=test.name + " and spoilt", ink=spoil(torch.tensor(test.ink)).numpy())
 
 
 class Member:
@@ -166,7 +169,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder with glyphs48.npz and the other data")
     parser.add_argument("--models", type=Path, default=MODELS, help="folder with models/")
-    parser.add_argument("--untidy", action="store_true", help="one more test, in a shaky hand; needs torch, a minute")
+    parser.add_argument("--untidy", action="store_true", help="two more tests, in untidy hands; needs torch, a minute")
     parser.add_argument("--no-writers", action="store_true", help="leave the two people's pictures alone")
     parser.add_argument("--choose", action="store_true", help="only the tests that weights are chosen by; needs torch")
     chosen = parser.parse_args()
@@ -177,8 +180,10 @@ def main() -> None:
         done.append(told(test, members))
         judge(done[-1])
     if chosen.choose:
-        judge(together("the frequent ones together", [one for one in done if "rare" not in one.name]))
-        judge(together("the rare ones together", [one for one in done if "rare" in one.name]))
+        for how in ("shaky", "flowing"):
+            for rare in (False, True):
+                parts = [one for one in done if how in one.name and ("rare" in one.name) == rare]
+                judge(together(f"{how}, {'rare' if rare else 'frequent'} characters together", parts))
         judge(together("all these drawings", done))
     elif not chosen.no_writers:
         judge(together("both writers", [one for one in done if one.name.startswith("writer")]))

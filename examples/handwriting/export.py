@@ -2,7 +2,8 @@
 
     python examples/handwriting/export.py --data DATA --weights OUT [--models FOLDER]
 
-Ranges for int8 come from font glyphs of the training faces, spoilt like the training pictures.
+Ranges for int8 come from font glyphs of the training faces, spoilt like the training pictures. Where training stopped
+before its last phase, the float weights are rounded as they are.
 """
 
 from __future__ import annotations
@@ -133,7 +134,8 @@ def main() -> None:
         else:
             with tempfile.TemporaryDirectory() as folder:
                 plain = Path(folder) / "plain.onnx"
-                write_float(name, chosen.weights / f"{name}.rounded.pt", plain)
+                rounded = chosen.weights / f"{name}.rounded.pt"
+                write_float(name, rounded if rounded.exists() else rounded.with_name(f"{name}.float.pt"), plain)
                 write_int8(plain, path, pictures)
                 halve_squeezes(path)
         print(f"wrote {path} ({path.stat().st_size:,} bytes)")

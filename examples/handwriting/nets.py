@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from examples.handwriting.views import VIEWS, View
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -101,66 +102,8 @@ class Squeeze(nn.Module):
         return x * functional.hardsigmoid(weights)
 
 
-class Evened(nn.Module):
-    """Spreads a picture where strokes are dense and draws it together where they are few, along each axis by itself.
-
-    Hands differ most in how they share out the room, so this takes much of the hand out of the picture. The density
-    of a column is how often its rows change there; five eighths of the room are shared out by it, the rest evenly.
-    """
-
-    planes = 1
-
-    def forward(self, x: Tensor) -> Tensor:
-        with torch.autocast(x.device.type, enabled=False):  # places of pixels need more than bfloat16
-            x = x.float()
-            across = (x[..., 1:] - x[..., :-1]).abs().sum(2)
-            down = (x[..., 1:, :] - x[..., :-1, :]).abs().sum(3)
-            return _resampling(down) @ x @ _resampling(across).transpose(2, 3)
-
-
-def _resampling(changes: Tensor) -> Tensor:
-    """Matrices [n, 1, size, size] that resample an axis so that each place has the same share of these changes."""
-    size = changes.shape[2] + 1
-    dense = functional.avg_pool1d(functional.pad(changes, (3, 4)), 7, 1, count_include_pad=True)
-    dense = dense / (dense.mean(2, keepdim=True) + 1e-3) + 0.6
-    share = dense / dense.sum(2, keepdim=True)
-    begin = share.cumsum(2) - share
-    wanted = ((torch.arange(size, device=changes.device) + 0.5) / size).view(1, 1, -1, 1)
-    source = ((wanted - begin.unsqueeze(2)) / share.unsqueeze(2)).clamp(0, 1).sum(3, keepdim=True) - 0.5
-    places = torch.arange(size, device=changes.device).float().view(1, 1, 1, -1)
-    return (1 - (source - places).abs()).clamp(min=0)
-
-
-class Edges(nn.Module):
-    """Eight planes, each with the edges that face one way: what a pen's width and a faint ink change least."""
-
-    planes = 8
-    kernels: Tensor
-
-    def __init__(self) -> None:
-        super().__init__()
-        slope = torch.tensor([[-1.0, 0.0, 1.0], [-2.0, 0.0, 2.0], [-1.0, 0.0, 1.0]]) / 4
-        corner = torch.tensor([[-2.0, -1.0, 0.0], [-1.0, 0.0, 1.0], [0.0, 1.0, 2.0]]) / 4
-        turned = [torch.rot90(one, times) for times in range(4) for one in (slope, corner)]
-        self.register_buffer("kernels", torch.stack(turned)[:, None], persistent=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return functional.relu(functional.conv2d(x, self.kernels.to(x.dtype), padding=1))
-
-
-class Plain(nn.Identity):
-    """The picture as it is."""
-
-    planes = 1
-
-
-View = Plain | Evened | Edges
-VIEWS: dict[str, Callable[[], View]] = {"lite": Plain, "mobile_wide": Evened, "mobile_slim": Edges}
-"""How each member, and its teacher, sees the picture: who sees different things errs in different places."""
-
-
 CLASSES = {"lite": NAMED + 1, "mobile_wide": KNOWN + 1, "mobile_slim": NAMED + 1}
-"""What each member, and its teacher, tells apart; the last class is all else. A single class for `isnull` catches many
+"""What each member tells apart; the last class is all else. A single class for `isnull` catches many
 an untidy character; where the others have names too, a picture must look like one of them, or like nothing. One member
 still learns it the plain way, since it errs elsewhere: with names for all three, they are worse together."""
 
@@ -287,6 +230,17 @@ MEMBERS: dict[str, Callable[[], nn.Module]] = {
     "mobile_slim": lambda: MobileNet(1.0, 768, VIEWS["mobile_slim"](), CLASSES["mobile_slim"]),
     "lite": lambda: Lite(1.2, 896, CLASSES["lite"]),
 }
+
+
+class Trio(nn.Module):
+    """Members side by side, for training."""
+
+    def __init__(self, members: dict[str, nn.Module]) -> None:
+        super().__init__()
+        self.members = nn.ModuleDict(members)
+
+    def forward(self, x: Tensor) -> list[Tensor]:
+        return [member(x) for member in self.members.values()]
 
 
 def switch_rounding(net: nn.Module, on: bool) -> None:

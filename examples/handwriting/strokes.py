@@ -6,11 +6,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from examples.handwriting.views import SIDE
 from torch import Tensor
+from torch.nn import functional
 
-SIDE = 64
 POINTS = 9
 """Every stroke is a line through so many points."""
+ABOVE, SMOOTHED = 3, 8
+"""Points of the pen's way from one stroke to the next, and how often its way is smoothed."""
 MOST = 30
 """Characters with more strokes than this are left out: few, and none of the 800."""
 
@@ -26,6 +29,8 @@ class Hand(NamedTuple):
     """Half the width of the pen, in pixels."""
     keep: float = 1.0
     """The share of strokes that are written at all."""
+    flow: tuple[float, float] = (0.0, 0.0)
+    """How far the pen cuts its way short, within strokes and from one to the next; not at all below 0."""
 
 
 HAND = Hand()
@@ -124,7 +129,32 @@ def _unsteady(lines: Tensor, there: Tensor, hand: Hand) -> Tensor:
     arc = 1 - torch.linspace(-1, 1, POINTS, device=lines.device).square()
     bend = across * arc[None, None, :, None] * noise(rows, strokes, 1, 1) * 0.05 * sloppy
     shift = noise(rows, strokes, 1, 2) * 0.014 * sloppy
-    return centre + turned + bend + shift + noise(*lines.shape) * 0.003 * sloppy
+    lines = centre + turned + bend + shift + noise(*lines.shape) * 0.003 * sloppy
+    if hand.flow[1] <= 0:
+        return lines
+    return _flowing(lines, there, _between(hand.flow, rows, 1, 1, device=lines.device).clamp(min=0))
+
+
+def _flowing(lines: Tensor, there: Tensor, flow: Tensor) -> Tensor:
+    """The whole way of the pen smoothed, on the paper and above it, as in a fast hand.
+
+    Every stroke has as many points as any other, so short ones, which take nearly as long to write as long ones, are
+    rounded off as much: a box becomes a loop, four dots a wave, and strokes end on the way to the next.
+    """
+    rows, strokes = lines.shape[:2]
+    above = torch.linspace(0, 1, ABOVE + 2, device=lines.device)[1:-1].view(1, 1, -1, 1)
+    following = lines.roll(-1, 1)[:, :, :1]
+    way = torch.cat([lines, torch.lerp(lines[:, :, -1:], following, above)], 2)
+    moves = there & there.roll(-1, 1)
+    moves[:, -1] = False
+    real = torch.cat([there[..., None].expand(-1, -1, POINTS), moves[..., None].expand(-1, -1, ABOVE)], 2)
+    way, real = way.flatten(1, 2), real.flatten(1, 2)[..., None].float()
+    for _ in range(SMOOTHED):
+        held = functional.pad(torch.cat([way * real, real], 2), (0, 0, 1, 1))
+        sides = held[:, :-2] + held[:, 2:]
+        middle = sides[..., :2] / sides[..., 2:].clamp(min=1)
+        way = torch.where(sides[..., 2:] == 2, torch.lerp(way, middle, flow), way)  # both ends stay where they are
+    return way.view(rows, strokes, POINTS + ABOVE, 2)[:, :, :POINTS]
 
 
 def _trim(lines: Tensor) -> Tensor:

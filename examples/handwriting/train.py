@@ -1,10 +1,11 @@
-"""Trains the three members, each by itself: a large teacher first, then the member on what it says, then for int8.
+"""Trains the three members together: a large teacher first, then the three on what it says, then for int8.
 
-    python examples/handwriting/train.py --data DATA --out OUT --only lite
+    python examples/handwriting/train.py --data DATA --out OUT [--start FOLDER]
 
-Nothing is shared between members, neither pictures nor teacher, so that they err in different places; run the three
-side by side if the GPU has room. The seconds given to each phase set the learning rate's course, so the same command
-fits any GPU. `--tiny` walks through everything on a CPU and learns nothing.
+What is served is their mean, so half of what they are taught is to be right together: where two of them are, the third
+is free to learn something else. The other half is to be right alone, for the answers that wait for no other member.
+The seconds given to each phase set the learning rate's course, so the same command fits any GPU. `--tiny` walks through
+everything on a CPU and learns nothing.
 """
 
 from __future__ import annotations
@@ -16,56 +17,64 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-from examples.handwriting.data import MIX, Data, Mix
+from examples.handwriting.data import Data
 from examples.handwriting.nets import (
-    CLASSES,
     KNOWN,
     MEMBERS,
-    VIEWS,
+    NAMED,
     Teacher,
+    Trio,
     parameters_of,
     ranges_of,
     shares_of,
     switch_rounding,
 )
 from examples.handwriting.paper import spoil, to_ink
-from examples.handwriting.strokes import HAND, Hand
+from examples.handwriting.views import Together
 
 TEMPERATURE = 2.0
+LABEL, TAUGHT = 0.3, 0.7
+"""How much labels count, and how much what the teacher says."""
+ALONE, TOGETHER = 0.5, 0.5
+"""How much it counts that each member is right, and how much that their mean is."""
 
 
-class Course(NamedTuple):
-    """What one member and its teacher learn from: a hand, a chance and a mix of pictures of their own."""
+def alone(scores: Tensor, labels: Tensor, taught: Tensor) -> Tensor:
+    """How wrong one network is; `taught` are the teacher's scores, or empty for none."""
+    loss = functional.cross_entropy(scores, labels.clamp(max=scores.shape[1] - 1))
+    if not len(taught):
+        return loss
+    if taught.shape[1] > scores.shape[1]:  # this one has no names
+        taught = shares_of(taught).clamp(min=1e-9).log()
+    mine = functional.log_softmax(scores / TEMPERATURE, 1)
+    other = functional.log_softmax(taught / TEMPERATURE, 1)
+    far = functional.kl_div(mine, other, reduction="batchmean", log_target=True) * TEMPERATURE**2
+    return LABEL * loss + TAUGHT * far
 
-    hand: Hand
-    seed: int
-    mix: Mix = MIX
-    smoothing: float = 0.0
-    """Of the labels; 0 where `isnull` has 1,201 classes, since it would get an equal share for each of them."""
 
-
-COURSES = {
-    "lite": Course(HAND._replace(sloppy=(0.4, 2.2)), 94),
-    "mobile_wide": Course(
-        HAND._replace(sloppy=(0.3, 1.9), hurry=(-0.5, 1.0)), 95, Mix(named=0.139, rare=0.061), smoothing=0.1
-    ),
-    "mobile_slim": Course(HAND._replace(sloppy=(0.3, 1.9), pen=(0.4, 2.6), keep=0.985), 96),
-}
-"""Their errors should differ: one reads strokes that stray far, one strokes that run together, one poor pens."""
+def together(all_scores: list[Tensor], labels: Tensor, taught: Tensor) -> Tensor:
+    """How wrong the three are: one by one, and their mean as it is served."""
+    each = torch.stack([alone(scores, labels, taught) for scores in all_scores]).mean()
+    mean = torch.stack([shares_of(scores) for scores in all_scores]).mean(0).clamp(min=1e-7).log()
+    right = functional.nll_loss(mean, labels.clamp(max=KNOWN))
+    far = -(shares_of(taught) * mean).sum(1).mean()
+    return ALONE * each + TOGETHER * (LABEL * right + TAUGHT * far)
 
 
 class Learner:
-    """One network in training: its optimiser, a slow-moving average of its weights, and its step as a CUDA graph."""
+    """What is in training: its optimiser, a slow-moving average of its weights, and its step as a CUDA graph."""
 
-    def __init__(self, net: nn.Module, device: Any, *, smoothing: float = 0.0, average: float = 0.9985) -> None:
-        self.device, self.smoothing = device, smoothing
+    def __init__(
+        self, net: nn.Module, device: Any, how_wrong: Callable[..., Tensor], *, average: float = 0.9985
+    ) -> None:
+        self.device, self.how_wrong = device, how_wrong
         self.is_cuda = device.type == "cuda"
         self.net = net.to(device, memory_format=torch.channels_last)  # on an H200 a third of the usual order's time
         self.average = copy.deepcopy(self.net).eval()
@@ -119,10 +128,8 @@ class Learner:
         self.optimizer.zero_grad(set_to_none=True)
         with torch.autocast(self.device.type, torch.bfloat16, cache_enabled=False):
             scores = self.net(x.contiguous(memory_format=torch.channels_last))
-        scores = scores.float()
-        loss = functional.cross_entropy(scores, labels.clamp(max=scores.shape[1] - 1), label_smoothing=self.smoothing)
-        if len(taught):
-            loss = 0.3 * loss + 0.7 * _distance(scores, taught)
+        scores = [one.float() for one in scores] if isinstance(scores, list) else scores.float()
+        loss = self.how_wrong(scores, labels, taught)
         loss.backward()
         nn.utils.clip_grad_norm_(self.net.parameters(), 2.0)
         self.optimizer.step()
@@ -134,13 +141,6 @@ class Learner:
     @staticmethod
     def _numbers(net: nn.Module) -> list[Tensor]:
         return [buffer for buffer in net.buffers() if buffer.is_floating_point()]
-
-
-def _distance(scores: Tensor, taught: Tensor) -> Tensor:
-    """How far the scores are from the teacher's, both softened."""
-    mine = functional.log_softmax(scores / TEMPERATURE, 1)
-    other = functional.log_softmax(taught / TEMPERATURE, 1)
-    return functional.kl_div(mine, other, reduction="batchmean", log_target=True) * TEMPERATURE**2
 
 
 def learn(
@@ -188,85 +188,84 @@ def _step(learner: Learner, data: Data, rate: float, teacher: nn.Module | None, 
 
 
 @torch.no_grad()
-def ask(net: nn.Module, x: Tensor) -> Tensor:
-    """Scores of a network that is not being trained."""
+def ask(net: nn.Module, x: Tensor) -> Any:
+    """Scores of a network that is not being trained, or of three."""
     with torch.autocast(x.device.type, torch.bfloat16):
-        scores: Tensor = net(x.contiguous(memory_format=torch.channels_last))
-    return scores.float()
+        scores = net(x.contiguous(memory_format=torch.channels_last))
+    return [one.float() for one in scores] if isinstance(scores, list) else scores.float()
 
 
 def judge(name: str, net: nn.Module, data: Data) -> None:
     """Held-out faces: as they are, and spoilt like the training pictures."""
     pictures, labels = data.held_out
     for how, change in (("clean", lambda x: x), ("spoilt", spoil)):
-        parts = [shares_of(ask(net, change(to_ink(part)))).argmax(1) for part in pictures.split(1024)]
-        right = (torch.cat(parts) == labels.clamp(max=KNOWN)).float().mean().item()
-        print(f"{name}, held-out faces, {how}: {right:.4f}", flush=True)
+        answers = []
+        for part in pictures.split(1024):
+            scores = ask(net, change(to_ink(part)))
+            shares = [shares_of(one) for one in (scores if isinstance(scores, list) else [scores])]
+            answers.append(torch.stack([one.argmax(1) for one in [*shares, sum(shares)]]))
+        right = (torch.cat(answers, 1) == labels.clamp(max=KNOWN)).float().mean(1)
+        print(f"{name}, held-out faces, {how}: {' '.join(f'{one:.4f}' for one in right.tolist())}", flush=True)
 
 
-def save(name: str, learner: Learner, folder: Path, kind: str) -> None:
-    """The averaged weights."""
-    path = folder / f"{name}.{kind}.pt"
-    beside = path.with_suffix(".new")
-    torch.save({key: value.cpu() for key, value in learner.average.state_dict().items()}, beside)
-    beside.replace(path)
-    print(f"wrote {path} ({path.stat().st_size / 1e6:.1f} MB)", flush=True)
+def save(learner: Learner, folder: Path, kind: str) -> None:
+    """The averaged weights of each member."""
+    for name, net in learner.average.members.items():
+        path = folder / f"{name}.{kind}.pt"
+        beside = path.with_suffix(".new")
+        torch.save({key: value.cpu() for key, value in net.state_dict().items()}, beside)
+        beside.replace(path)
+        print(f"wrote {path} ({path.stat().st_size / 1e6:.1f} MB)", flush=True)
 
 
-def begin(name: str, start: Path | None) -> nn.Module:
-    """A new member, or an earlier one; one with a single class for all that is `isnull` is taken apart first."""
-    net = MEMBERS[name]()
+def begin(start: Path | None, data: Data) -> dict[str, nn.Module]:
+    """New members, or those of earlier ONNX files."""
     if start is None:
-        return net
-    state = torch.load(start / f"{name}.float.pt", map_location="cpu")
-    weight, bias = state["head.weight"], state["head.bias"]
-    copies = CLASSES[name] - KNOWN
-    if len(bias) == KNOWN + 1 < CLASSES[name]:  # many equal classes with an equal part each: their sum is what it was
-        state["head.weight"] = torch.cat([weight[:KNOWN], weight[KNOWN:].expand(copies, -1)])
-        state["head.bias"] = torch.cat([bias[:KNOWN], bias[KNOWN:].expand(copies) - math.log(copies)])
-    net.load_state_dict(state)
-    return net
+        return {name: make() for name, make in MEMBERS.items()}
+    from examples.handwriting.restore import restore  # needs onnx
+
+    pictures = spoil(data.batch(2048 if data.device.type == "cuda" else 128)[0])
+    return {name: restore(name, start / f"{name}.onnx", pictures) for name in MEMBERS}
 
 
-def train(name: str, chosen: argparse.Namespace) -> None:
-    """One member: its pictures, its teacher, itself, itself in int8."""
+def train(chosen: argparse.Namespace) -> None:
+    """The pictures, the teacher, the three, the three in int8."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    course = COURSES[name]
-    torch.manual_seed(course.seed + chosen.seed)
-    most = 60 if chosen.tiny else None
-    data = Data(chosen.data, device, chosen.renders, most=most, hand=course.hand, mix=course.mix)
+    torch.manual_seed(chosen.seed)
+    data = Data(chosen.data, device, chosen.renders, most=60 if chosen.tiny else None)
+    members = begin(chosen.start, data)
 
-    net = Teacher(8 if chosen.tiny else 64, VIEWS[name](), CLASSES[name])
-    teacher = Learner(net, device, smoothing=course.smoothing)
-    print(f"teacher of {name}: {parameters_of(teacher.net):,} parameters")
+    teacher = Learner(Teacher(8 if chosen.tiny else 64, Together(), NAMED + 1), device, alone)
+    print(f"teacher: {parameters_of(teacher.net):,} parameters")
     learn(teacher, data, None, seconds=chosen.teacher_s, peak=2e-3, size=chosen.batch)
-    judge(f"teacher of {name}", teacher.average, data)
+    judge("teacher", teacher.average, data)
 
-    member = Learner(begin(name, chosen.start), device, smoothing=course.smoothing)
-    print(f"{name}: {parameters_of(member.net):,} parameters")
+    trio = Learner(Trio(members), device, together)
+    print(", ".join(f"{name}: {parameters_of(net):,} parameters" for name, net in members.items()))
+    if chosen.start is not None:
+        judge("the three to start from", trio.average, data)
 
     def keep() -> None:
-        save(name, member, chosen.out, "float")
+        save(trio, chosen.out, "float")
 
-    learn(member, data, teacher.average, seconds=chosen.member_s, peak=chosen.peak, size=chosen.batch, keep=keep)
-    judge(name, member.average, data)
+    learn(trio, data, teacher.average, seconds=chosen.members_s, peak=chosen.peak, size=chosen.batch, keep=keep)
+    judge("the three, then together", trio.average, data)
     keep()
 
-    member.restart()
-    switch_rounding(member.net, True)
-    switch_rounding(member.average, True)
-    learn(member, data, teacher.average, seconds=chosen.int8_s, peak=4e-4, size=chosen.batch)
-    judge(f"{name} in int8", member.average, data)
-    save(name, member, chosen.out, "rounded")
+    trio.restart()
+    switch_rounding(trio.net, True)
+    switch_rounding(trio.average, True)
+    learn(trio, data, teacher.average, seconds=chosen.int8_s, peak=4e-4, size=chosen.batch)
+    judge("in int8", trio.average, data)
+    save(trio, chosen.out, "rounded")
 
 
 def main() -> None:
-    """Every member, or one."""
+    """Trains, and writes float and rounded weights of each member."""
     chosen = _arguments()
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
     chosen.out.mkdir(parents=True, exist_ok=True)
-    for name in [chosen.only] if chosen.only else MEMBERS:
-        train(name, chosen)
+    train(chosen)
 
 
 def _arguments() -> argparse.Namespace:
@@ -275,22 +274,19 @@ def _arguments() -> argparse.Namespace:
         "--data", type=Path, required=True, help="folder with glyphs48.npz, strokes_..., labels_800.txt"
     )
     parser.add_argument("--out", type=Path, required=True, help="folder for the trained weights")
-    parser.add_argument("--start", type=Path, help="folder with earlier NAME.float.pt to go on from")
-    parser.add_argument("--only", choices=sorted(MEMBERS), help="train this member alone")
-    parser.add_argument("--teacher-s", type=float, default=220)
-    parser.add_argument("--member-s", type=float, default=1030)
-    parser.add_argument("--int8-s", type=float, default=110)
-    parser.add_argument("--peak", type=float, default=4e-3, help="highest learning rate of the member")
+    parser.add_argument("--start", type=Path, help="folder with earlier ONNX files to go on from; needs onnx")
+    parser.add_argument("--teacher-s", type=float, default=300)
+    parser.add_argument("--members-s", type=float, default=1100)
+    parser.add_argument("--int8-s", type=float, default=150)
+    parser.add_argument("--peak", type=float, default=3e-3, help="highest learning rate of the members")
     parser.add_argument("--batch", type=int, default=512)
-    parser.add_argument("--renders", type=int, default=200, help="drawings of each of the 800 from its strokes")
+    parser.add_argument("--renders", type=int, default=240, help="drawings of each of the 800 from its strokes")
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--tiny", action="store_true", help="a walk-through on a CPU")
     chosen = parser.parse_args()
-    if chosen.start is not None and chosen.start.resolve() == chosen.out.resolve():
-        parser.error("--out is the folder of --start: its weights would be written over; name another one")
     if chosen.tiny:
-        chosen.teacher_s = chosen.member_s = chosen.int8_s = 6
-        chosen.batch, chosen.renders = 64, 2
+        chosen.teacher_s = chosen.members_s = chosen.int8_s = 6
+        chosen.batch, chosen.renders = 64, 3
     return chosen
 
 
