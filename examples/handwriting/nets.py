@@ -232,7 +232,7 @@ MEMBERS: dict[str, Callable[[], nn.Module]] = {
 }
 
 
-class Trio(nn.Module):
+class SideBySide(nn.Module):
     """Members side by side, for training."""
 
     def __init__(self, members: dict[str, nn.Module]) -> None:

@@ -29,15 +29,15 @@ from examples.handwriting.nets import (
     KNOWN,
     MEMBERS,
     NAMED,
+    SideBySide,
     Teacher,
-    Trio,
     parameters_of,
     ranges_of,
     shares_of,
     switch_rounding,
 )
 from examples.handwriting.paper import spoil, to_ink
-from examples.handwriting.views import Together
+from examples.handwriting.views import VIEWS, Together
 
 TEMPERATURE = 2.0
 LABEL, TAUGHT = 0.3, 0.7
@@ -64,8 +64,9 @@ def together(all_scores: list[Tensor], labels: Tensor, taught: Tensor) -> Tensor
     each = torch.stack([alone(scores, labels, taught) for scores in all_scores]).mean()
     mean = torch.stack([shares_of(scores) for scores in all_scores]).mean(0).clamp(min=1e-7).log()
     right = functional.nll_loss(mean, labels.clamp(max=KNOWN))
-    far = -(shares_of(taught) * mean).sum(1).mean()
-    return ALONE * each + TOGETHER * (LABEL * right + TAUGHT * far)
+    if len(taught):
+        right = LABEL * right - TAUGHT * (shares_of(taught) * mean).sum(1).mean()
+    return ALONE * each + TOGETHER * right
 
 
 class Learner:
@@ -218,46 +219,53 @@ def save(learner: Learner, folder: Path, kind: str) -> None:
         print(f"wrote {path} ({path.stat().st_size / 1e6:.1f} MB)", flush=True)
 
 
-def begin(start: Path | None, data: Data) -> dict[str, nn.Module]:
+def begin(names: list[str], start: Path | None, data: Data) -> dict[str, nn.Module]:
     """New members, or those of earlier ONNX files."""
     if start is None:
-        return {name: make() for name, make in MEMBERS.items()}
+        return {name: MEMBERS[name]() for name in names}
     from examples.handwriting.restore import restore  # needs onnx
 
     pictures = spoil(data.batch(2048 if data.device.type == "cuda" else 128)[0])
-    return {name: restore(name, start / f"{name}.onnx", pictures) for name in MEMBERS}
+    return {name: restore(name, start / f"{name}.onnx", pictures) for name in names}
 
 
-def train(chosen: argparse.Namespace) -> None:
-    """The pictures, the teacher, the three, the three in int8."""
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    torch.manual_seed(chosen.seed)
-    data = Data(chosen.data, device, chosen.renders, most=60 if chosen.tiny else None)
-    members = begin(chosen.start, data)
-
-    teacher = Learner(Teacher(8 if chosen.tiny else 64, Together(), NAMED + 1), device, alone)
+def teach(chosen: argparse.Namespace, data: Data) -> nn.Module | None:
+    """A teacher that sees what its pupils see, or none if there is no time for one."""
+    if chosen.teacher_s == 0:
+        return None
+    view = VIEWS[chosen.only]() if chosen.only else Together()
+    teacher = Learner(Teacher(8 if chosen.tiny else 64, view, NAMED + 1), data.device, alone)
     print(f"teacher: {parameters_of(teacher.net):,} parameters")
     learn(teacher, data, None, seconds=chosen.teacher_s, peak=2e-3, size=chosen.batch)
     judge("teacher", teacher.average, data)
+    return teacher.average
 
-    trio = Learner(Trio(members), device, together)
+
+def train(chosen: argparse.Namespace) -> None:
+    """The pictures, the teacher, the members, the members in int8."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    torch.manual_seed(chosen.seed)
+    data = Data(chosen.data, device, chosen.renders, most=60 if chosen.tiny else None)
+    members = begin([chosen.only] if chosen.only else list(MEMBERS), chosen.start, data)
+    teacher = teach(chosen, data)
+    pupils = Learner(SideBySide(members), device, together)
     print(", ".join(f"{name}: {parameters_of(net):,} parameters" for name, net in members.items()))
     if chosen.start is not None:
-        judge("the three to start from", trio.average, data)
+        judge("members to start from, and together", pupils.average, data)
 
     def keep() -> None:
-        save(trio, chosen.out, "float")
+        save(pupils, chosen.out, "float")
 
-    learn(trio, data, teacher.average, seconds=chosen.members_s, peak=chosen.peak, size=chosen.batch, keep=keep)
-    judge("the three, then together", trio.average, data)
+    learn(pupils, data, teacher, seconds=chosen.members_s, peak=chosen.peak, size=chosen.batch, keep=keep)
+    judge("members, and together", pupils.average, data)
     keep()
 
-    trio.restart()
-    switch_rounding(trio.net, True)
-    switch_rounding(trio.average, True)
-    learn(trio, data, teacher.average, seconds=chosen.int8_s, peak=4e-4, size=chosen.batch)
-    judge("in int8", trio.average, data)
-    save(trio, chosen.out, "rounded")
+    pupils.restart()
+    switch_rounding(pupils.net, True)
+    switch_rounding(pupils.average, True)
+    learn(pupils, data, teacher, seconds=chosen.int8_s, peak=4e-4, size=chosen.batch)
+    judge("in int8", pupils.average, data)
+    save(pupils, chosen.out, "rounded")
 
 
 def main() -> None:
@@ -275,7 +283,8 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--out", type=Path, required=True, help="folder for the trained weights")
     parser.add_argument("--start", type=Path, help="folder with earlier ONNX files to go on from; needs onnx")
-    parser.add_argument("--teacher-s", type=float, default=300)
+    parser.add_argument("--only", choices=sorted(MEMBERS), help="train this member alone, with a teacher of its view")
+    parser.add_argument("--teacher-s", type=float, default=300, help="seconds for the teacher; 0 for none")
     parser.add_argument("--members-s", type=float, default=1100)
     parser.add_argument("--int8-s", type=float, default=150)
     parser.add_argument("--peak", type=float, default=3e-3, help="highest learning rate of the members")
@@ -285,7 +294,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--tiny", action="store_true", help="a walk-through on a CPU")
     chosen = parser.parse_args()
     if chosen.tiny:
-        chosen.teacher_s = chosen.members_s = chosen.int8_s = 6
+        chosen.teacher_s, chosen.members_s, chosen.int8_s = min(chosen.teacher_s, 6), 6, 6
         chosen.batch, chosen.renders = 64, 3
     return chosen
 

@@ -64,17 +64,18 @@ def test_a_file_of_another_network_is_refused(pictures: torch.Tensor) -> None:
         restore("mobile_slim", MODELS / "mobile_wide.onnx", pictures)
 
 
-def test_members_are_taught_to_be_right_together() -> None:
-    """Two answers that are each half right cost less where they are wrong about different pictures."""
+@pytest.mark.parametrize("has_teacher", [True, False])
+def test_members_are_taught_to_be_right_together(has_teacher: bool) -> None:
+    """Two that are right about half of the pictures cost less where they are wrong about different ones."""
     labels = torch.tensor([0, 1])
-    taught = nn.functional.one_hot(labels, CLASSES["lite"]).float() * 20
     sure = nn.functional.one_hot(labels, CLASSES["lite"]).float() * 10
+    taught = sure * 2 if has_teacher else torch.empty(0)
     first, second = sure.clone(), sure.clone()
     first[0], second[1] = 0.0, 0.0
     alike, apart = [first, first], [first, second]
     assert together(apart, labels, taught) < together(alike, labels, taught) - 0.5
-    each = [alone(scores, labels, taught) for scores in (first, second)]
-    assert each[0].item() == pytest.approx(each[1].item()), "and one by one they are as good"
+    each = [alone(scores, labels, taught).item() for scores in (first, second)]
+    assert each[0] == pytest.approx(each[1]), "and one by one they are as good"
 
 
 def test_balance_takes_the_place_out_of_a_picture(pictures: torch.Tensor) -> None:
