@@ -129,16 +129,18 @@ def main() -> None:
     pictures = None if chosen.float else calibration(chosen.data)
     for name in MEMBERS:
         path = chosen.models / f"{name}.onnx"
+        weights = chosen.weights / f"{name}.rounded.pt"
+        if chosen.float or not weights.exists():
+            weights = chosen.weights / f"{name}.float.pt"
         if pictures is None:
-            write_float(name, chosen.weights / f"{name}.float.pt", path)
+            write_float(name, weights, path)
         else:
             with tempfile.TemporaryDirectory() as folder:
                 plain = Path(folder) / "plain.onnx"
-                rounded = chosen.weights / f"{name}.rounded.pt"
-                write_float(name, rounded if rounded.exists() else rounded.with_name(f"{name}.float.pt"), plain)
+                write_float(name, weights, plain)
                 write_int8(plain, path, pictures)
                 halve_squeezes(path)
-        print(f"wrote {path} ({path.stat().st_size:,} bytes)")
+        print(f"wrote {path} ({path.stat().st_size:,} bytes) from {weights.name}")
 
 
 if __name__ == "__main__":

@@ -105,7 +105,7 @@ class Squeeze(nn.Module):
 CLASSES = {"lite": NAMED + 1, "mobile_wide": KNOWN + 1, "mobile_slim": NAMED + 1}
 """What each member tells apart; the last class is all else. A single class for `isnull` catches many
 an untidy character; where the others have names too, a picture must look like one of them, or like nothing. One member
-still learns it the plain way, since it errs elsewhere: with names for all three, they are worse together."""
+still learns it the plain way, since it errs elsewhere: with names for all three, earlier ones were worse together."""
 
 
 class Bottleneck(nn.Module):

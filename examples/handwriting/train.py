@@ -37,7 +37,7 @@ from examples.handwriting.nets import (
     switch_rounding,
 )
 from examples.handwriting.paper import spoil, to_ink
-from examples.handwriting.views import VIEWS, Together
+from examples.handwriting.views import VIEWS, AllViews
 
 TEMPERATURE = 2.0
 LABEL, TAUGHT = 0.3, 0.7
@@ -233,7 +233,7 @@ def teach(chosen: argparse.Namespace, data: Data) -> nn.Module | None:
     """A teacher that sees what its pupils see, or none if there is no time for one."""
     if chosen.teacher_s == 0:
         return None
-    view = VIEWS[chosen.only]() if chosen.only else Together()
+    view = VIEWS[chosen.only]() if chosen.only else AllViews()
     teacher = Learner(Teacher(8 if chosen.tiny else 64, view, NAMED + 1), data.device, alone)
     print(f"teacher: {parameters_of(teacher.net):,} parameters")
     learn(teacher, data, None, seconds=chosen.teacher_s, peak=2e-3, size=chosen.batch)

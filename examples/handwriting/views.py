@@ -57,7 +57,7 @@ class BalancedEdges(nn.Module):
         return functional.relu(functional.conv2d(x, self.kernels.to(x.dtype), padding=1))
 
 
-class Together(nn.Module):
+class AllViews(nn.Module):
     """What all members see, for their teacher."""
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ class Together(nn.Module):
         return torch.cat([view(x).float() for view in self.views], 1)
 
 
-View = Plain | Evened | BalancedEdges | Together
+View = Plain | Evened | BalancedEdges | AllViews
 VIEWS: dict[str, Callable[[], View]] = {"lite": Plain, "mobile_wide": Evened, "mobile_slim": BalancedEdges}
 """How each member sees the picture: who sees different things errs in different places."""
 
