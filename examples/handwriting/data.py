@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,7 +11,7 @@ import numpy as np
 import torch
 from examples.handwriting.nets import KNOWN, NAMED
 from examples.handwriting.paper import centred, to_ink
-from examples.handwriting.strokes import HAND, draw, read_strokes, scribble
+from examples.handwriting.strokes import HAND, Hand, draw, read_strokes, scribble
 from examples.handwriting.views import SIDE
 from torch import Tensor
 from torch.nn import functional
@@ -22,12 +23,13 @@ ELSE = NAMED
 RARE = 0.5
 """The share of rare characters that are drawn at all: with all of them, untidy characters are taken for those."""
 FLOW = (-0.25, 0.4)
-HANDS = (
-    HAND._replace(sloppy=(0.4, 2.2), flow=FLOW),
-    HAND._replace(sloppy=(0.3, 1.9), hurry=(-0.5, 1.0), flow=FLOW),
-    HAND._replace(sloppy=(0.3, 1.9), pen=(0.4, 2.6), keep=0.985, flow=FLOW),
-)
-"""Who draws the strokes, in turn: one whose strokes stray far, one whose strokes run together, one with poor pens."""
+HANDS = {
+    "lite": HAND._replace(sloppy=(0.4, 2.2), flow=FLOW),
+    "mobile_wide": HAND._replace(sloppy=(0.3, 1.9), hurry=(-0.5, 1.0), flow=FLOW),
+    "mobile_slim": HAND._replace(sloppy=(0.3, 1.9), pen=(0.4, 2.6), keep=0.985, flow=FLOW),
+}
+"""Who draws the strokes for a member that is trained by itself: one whose strokes stray far, one whose strokes run
+together, one with poor pens. Members that are trained together have drawings of all three."""
 
 
 class Mix(NamedTuple):
@@ -60,10 +62,12 @@ class Pile:
 class Data:
     """Everything training draws from, on one device."""
 
-    def __init__(self, folder: Path, device: Any, renders: int, *, most: int | None = None) -> None:
+    def __init__(
+        self, folder: Path, device: Any, renders: int, *, hands: Sequence[Hand], most: int | None = None
+    ) -> None:
         """`renders`: how often each of the 800 is drawn from its strokes, others less often; `most`: only so many."""
         began = time.monotonic()
-        self.device = device
+        self.device, self.hands = device, hands
         self.named = [str(char) for char in np.load(folder / "glyphs48.npz")["chars"]]
         if self.named[:KNOWN] != (folder / "labels_800.txt").read_text().split():
             raise ValueError(f"{folder}: the first {KNOWN} characters of glyphs48.npz are not those of labels_800.txt")
@@ -103,8 +107,8 @@ class Data:
         parts, scribbles = draw(strokes, some, HAND._replace(keep=0.4)), scribble(renders * 40, self.device)
         blank = torch.zeros(renders * 10, SIDE, SIDE, dtype=torch.uint8, device=self.device)
         self._junk = torch.cat([_tidy(to_ink(torch.cat([parts, scribbles]))), blank])
-        shares = [which[turn :: len(HANDS)] for turn in range(len(HANDS))]
-        drawings = [_tidy(to_ink(draw(strokes, share, hand))) for share, hand in zip(shares, HANDS, strict=True)]
+        shares = [which[turn :: len(self.hands)] for turn in range(len(self.hands))]
+        drawings = [_tidy(to_ink(draw(strokes, share, hand))) for share, hand in zip(shares, self.hands, strict=True)]
         return torch.cat(drawings), labels[torch.cat(shares)]
 
 

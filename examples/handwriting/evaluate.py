@@ -93,17 +93,38 @@ def _untidy(data: Path, how: str, seed: int, rare: slice | None = None) -> Test:
     return _test(name, pictures, [strokes.chars[place] for place in places])
 
 
+def _bent(data: Path, seed: int) -> Test:
+    """The faces kept back, bent four times as training bends pictures once."""
+    import torch
+    from examples.handwriting.data import read_glyphs
+    from examples.handwriting.paper import centred, slant, to_ink
+
+    torch.manual_seed(seed)
+    _, (pictures, labels) = read_glyphs(data / "glyphs48.npz", torch.device("cpu"))
+    ink = to_ink(pictures)
+    for _ in range(4):
+        ink = centred(slant(ink))
+    return Test(f"both faces, bent ({seed})", ink.numpy(), labels.clamp(max=ISNULL).numpy())
+
+
 def tests_to_choose_by(data: Path) -> Iterator[Test]:
-    """Other drawings by the untidy hands, as they are and spoilt as in training: what weights are chosen by."""
+    """What weights are chosen by: other drawings by the untidy hands, and bent glyphs."""
+    for how, seeds in (("shaky", (21, 22, 31, 32, 33, 34)), ("flowing", (41, 42, 43, 44))):
+        for place, seed in enumerate(seeds):
+            yield from _plain_and_spoilt(_untidy(data, how, seed), seed)
+            yield from _plain_and_spoilt(_untidy(data, how, seed, slice(place, None, 20)), seed)
+    for seed in (51, 52):
+        yield from _plain_and_spoilt(_bent(data, seed), seed + 10)  # or it would be bent the same way once more
+
+
+def _plain_and_spoilt(test: Test, seed: int) -> Iterator[Test]:
+    """The test as it is, then as training spoils pictures."""
     import torch
     from examples.handwriting.paper import spoil
 
-    for how, seeds in (("shaky", (21, 22, 31, 32, 33, 34)), ("flowing", (41, 42, 43, 44))):
-        for place, seed in enumerate(seeds):
-            for test in (_untidy(data, how, seed), _untidy(data, how, seed, slice(place, None, 20))):
-                yield test
-                torch.manual_seed(seed)
-                yield test._replace(name=test.name + " and spoilt", ink=spoil(torch.tensor(test.ink)).numpy())
+    yield test
+    torch.manual_seed(seed)
+    yield test._replace(name=test.name + " and spoilt", ink=spoil(torch.tensor(test.ink)).numpy())
 
 
 class Member:
@@ -184,7 +205,8 @@ def main() -> None:
             for rare in (False, True):
                 parts = [one for one in done if how in one.name and ("rare" in one.name) == rare]
                 judge(together(f"{how}, {'rare' if rare else 'frequent'} characters together", parts))
-        judge(together("all these drawings", done))
+        judge(together("all these drawings", [one for one in done if "tomoe" in one.name]))
+        judge(together("bent faces together", [one for one in done if "bent" in one.name]))
     elif not chosen.no_writers:
         judge(together("both writers", [one for one in done if one.name.startswith("writer")]))
         judge(together("both faces and both writers", [one for one in done if one.name.startswith(("face", "writer"))]))

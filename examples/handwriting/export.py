@@ -59,7 +59,7 @@ def write_float(name: str, weights: Path, path: Path) -> None:
     )
 
 
-class Pictures(CalibrationDataReader):  # type: ignore[misc]
+class Pictures(CalibrationDataReader):
     """Hands pictures to the quantiser, a few at a time."""
 
     def __init__(self, pictures: Tensor) -> None:

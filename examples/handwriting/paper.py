@@ -35,7 +35,7 @@ def centred(x: Tensor) -> Tensor:
 
 def spoil(x: Tensor) -> Tensor:
     """A batch [n, 1, 64, 64] of clean ink in 0..1, each picture spoilt in its own way."""
-    x = _slant(x)
+    x = slant(x)
     x = _pen(x)
     x = _neighbour(x)
     x = _form_lines(x)
@@ -60,7 +60,7 @@ def _grid(matrix: Tensor, size: int) -> Tensor:
     return functional.affine_grid(matrix, [len(matrix), 1, size, size], align_corners=False)
 
 
-def _slant(x: Tensor) -> Tensor:
+def slant(x: Tensor) -> Tensor:
     """Turned, sheared, stretched, shifted, and bent as if the paper were rubber."""
     n, size = len(x), x.shape[-1]
     angle = torch.randn(n, device=x.device).clamp(-2.5, 2.5) * 0.07

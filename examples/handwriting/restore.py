@@ -14,6 +14,7 @@ import onnx
 import torch
 from examples.handwriting.nets import MEMBERS, Unit
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 SIZE = 0.12
 """The root mean square of a layer's weights before its norm, which may have any: about where training leaves them."""
@@ -71,22 +72,34 @@ def _keys(layer: str, state: dict[str, Tensor]) -> list[str]:
 def _unfold(net: nn.Module, pictures: Tensor) -> None:
     """Norms that leave what each layer puts out as it is, and that normalise it from here on."""
     units = [part for part in net.modules() if isinstance(part, Unit)]
+    norms = [part for part in net.modules() if isinstance(part, _BatchNorm)]
     seen: dict[nn.Module, tuple[Tensor, Tensor]] = {}
 
     def look(norm: nn.Module, inputs: tuple[Tensor]) -> None:
-        seen[norm] = (inputs[0].mean((0, 2, 3)), inputs[0].var((0, 2, 3)))
+        values = inputs[0].transpose(0, 1).flatten(1)
+        seen[norm] = (values.mean(1), values.var(1))
 
     for unit in units:
         unit.norm.running_var.fill_(1 - unit.norm.eps)  # does nothing so but add what was folded in
-        unit.norm.register_forward_pre_hook(look)
+    hooks = [norm.register_forward_pre_hook(look) for norm in norms]
     with torch.no_grad():
         net(pictures)
+        for hook in hooks:
+            hook.remove()
+        for norm in norms:
+            _measured(norm, *seen[norm])
         for unit in units:
-            unit.norm._forward_pre_hooks.clear()
-            mean, spread = seen[unit.norm]
             size = unit.conv.weight.square().mean((1, 2, 3)).sqrt().clamp(min=1e-8) / SIZE
             unit.conv.weight.div_(size.view(-1, 1, 1, 1))
-            unit.norm.running_mean.copy_(mean / size)
-            unit.norm.running_var.copy_(spread / size.square())
+            unit.norm.running_mean.div_(size)
+            unit.norm.running_var.div_(size.square())
             unit.norm.weight.copy_((unit.norm.running_var + unit.norm.eps).sqrt() * size)
-            unit.norm.bias.add_(mean)
+
+
+def _measured(norm: Any, mean: Tensor, spread: Tensor) -> None:
+    """The norm with this mean and spread, its weight and bias changed so that it does what it did before."""
+    slope = norm.weight / (norm.running_var + norm.eps).sqrt()
+    norm.bias.add_(slope * (mean - norm.running_mean))
+    norm.weight.copy_(slope * (spread + norm.eps).sqrt())
+    norm.running_mean.copy_(mean)
+    norm.running_var.copy_(spread)

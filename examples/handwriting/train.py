@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-from examples.handwriting.data import Data
+from examples.handwriting.data import HANDS, Data
 from examples.handwriting.nets import (
     KNOWN,
     MEMBERS,
@@ -245,8 +245,10 @@ def train(chosen: argparse.Namespace) -> None:
     """The pictures, the teacher, the members, the members in int8."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     torch.manual_seed(chosen.seed)
-    data = Data(chosen.data, device, chosen.renders, most=60 if chosen.tiny else None)
-    members = begin([chosen.only] if chosen.only else list(MEMBERS), chosen.start, data)
+    names = [chosen.only] if chosen.only else list(MEMBERS)
+    hands = [HANDS[name] for name in names]
+    data = Data(chosen.data, device, chosen.renders, hands=hands, most=60 if chosen.tiny else None)
+    members = begin(names, chosen.start, data)
     teacher = teach(chosen, data)
     pupils = Learner(SideBySide(members), device, together)
     print(", ".join(f"{name}: {parameters_of(net):,} parameters" for name, net in members.items()))
@@ -259,7 +261,12 @@ def train(chosen: argparse.Namespace) -> None:
     learn(pupils, data, teacher, seconds=chosen.members_s, peak=chosen.peak, size=chosen.batch, keep=keep)
     judge("members, and together", pupils.average, data)
     keep()
+    if chosen.int8_s > 0:
+        learn_rounding(pupils, data, teacher, chosen)
 
+
+def learn_rounding(pupils: Learner, data: Data, teacher: nn.Module | None, chosen: argparse.Namespace) -> None:
+    """Train on as if in int8."""
     pupils.restart()
     switch_rounding(pupils.net, True)
     switch_rounding(pupils.average, True)
@@ -286,7 +293,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--only", choices=sorted(MEMBERS), help="train this member alone, with a teacher of its view")
     parser.add_argument("--teacher-s", type=float, default=300, help="seconds for the teacher; 0 for none")
     parser.add_argument("--members-s", type=float, default=1100)
-    parser.add_argument("--int8-s", type=float, default=150)
+    parser.add_argument("--int8-s", type=float, default=150, help="0: float weights only")
     parser.add_argument("--peak", type=float, default=3e-3, help="highest learning rate of the members")
     parser.add_argument("--batch", type=int, default=512)
     parser.add_argument("--renders", type=int, default=240, help="drawings of each of the 800 from its strokes")

@@ -9,6 +9,8 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
+from examples.handwriting.average import average
+from examples.handwriting.data import HANDS
 from examples.handwriting.nets import CLASSES, KNOWN, MEMBERS, shares_of
 from examples.handwriting.restore import restore
 from examples.handwriting.strokes import HAND, Strokes, _flowing, draw
@@ -62,6 +64,32 @@ def test_a_served_file_can_be_trained_on(name: str, pictures: torch.Tensor) -> N
 def test_a_file_of_another_network_is_refused(pictures: torch.Tensor) -> None:
     with pytest.raises(ValueError, match=r"mobile_wide.onnx: features\.0\.conv\.weight has the shape"):
         restore("mobile_slim", MODELS / "mobile_wide.onnx", pictures)
+
+
+@pytest.mark.parametrize("name", sorted(MEMBERS))
+def test_the_mean_of_a_network_and_itself_is_that_network(name: str, pictures: torch.Tensor) -> None:
+    twice = [restore(name, MODELS / f"{name}.onnx", pictures) for _ in range(2)]
+    with torch.no_grad():
+        asked = shares_of(average(twice, pictures)(pictures))
+        before = shares_of(twice[0].eval()(pictures))
+    assert (asked - before).abs().max().item() < 0.05
+
+
+def test_the_norms_of_a_mean_are_measured_on_it(pictures: torch.Tensor) -> None:
+    one, other = (restore("mobile_wide", MODELS / "mobile_wide.onnx", pictures) for _ in range(2))
+    first = other.get_submodule("features.0")
+    first.conv.weight.data.neg_()  # nothing is left of this layer in the mean, as with weights that disagree
+    mean = average([one, other], pictures)
+    norm = mean.get_submodule("features.0.norm")
+    assert not mean.training
+    assert norm.momentum == first.norm.momentum
+    assert norm.running_var.max().item() < 1e-6 < first.norm.running_var.min().item()
+
+
+def test_every_hand_flows_and_no_two_are_alike() -> None:
+    assert sorted(HANDS) == sorted(MEMBERS)
+    assert len(set(HANDS.values())) == len(HANDS)
+    assert all(hand.flow[1] > 0 for hand in HANDS.values())
 
 
 @pytest.mark.parametrize("has_teacher", [True, False])

@@ -1,0 +1,77 @@
+"""Makes one network of each member's several: its weights are the mean of theirs.
+
+    python examples/handwriting/average.py --data DATA --out OUT MODELS MODELS [MODELS ...]
+
+Each MODELS is a folder of ONNX files; all must have been trained on from the same files, or half way between them lies
+nothing. Two trainings of one network err apart on what neither has seen, and their mean errs less there than both. A
+folder that is named twice counts twice. OUT gets weights for `export.py`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import sys
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from examples.handwriting.export import calibration
+from examples.handwriting.nets import MEMBERS
+from examples.handwriting.restore import restore
+
+
+def average(nets: list[nn.Module], pictures: Tensor) -> nn.Module:
+    """The mean of networks of one shape, with norms that fit these pictures [n, 1, 64, 64]."""
+    states = [net.state_dict() for net in nets]
+    mean = copy.deepcopy(nets[0])
+    mean.load_state_dict({key: _mean([state[key] for state in states]) for key in states[0]})
+    measure_norms(mean, pictures)
+    return mean
+
+
+def measure_norms(net: nn.Module, pictures: Tensor) -> None:
+    """Norms take their means and spreads from these pictures.
+
+    Where weights disagree, their mean puts out less than each did, layer after layer; measured norms make up for it.
+    """
+    net.eval()
+    norms = [part for part in net.modules() if isinstance(part, _BatchNorm)]
+    slow = [norm.momentum for norm in norms]
+    for norm in norms:
+        norm.train()
+        norm.momentum = 1.0  # all of what is seen now, nothing of before
+    with torch.no_grad():
+        net(pictures)
+    for norm, momentum in zip(norms, slow, strict=True):
+        norm.eval()
+        norm.momentum = momentum
+
+
+def _mean(values: list[Tensor]) -> Tensor:
+    if not values[0].is_floating_point():
+        return values[0]
+    return torch.stack(values).mean(0)
+
+
+def main() -> None:
+    """Every member, to its weights."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="folder with glyphs48.npz")
+    parser.add_argument("--out", type=Path, required=True, help="folder for the weights")
+    parser.add_argument("models", type=Path, nargs="+", help="folders of ONNX files")
+    chosen = parser.parse_args()
+    chosen.out.mkdir(parents=True, exist_ok=True)
+    pictures = calibration(chosen.data)
+    for name in MEMBERS:
+        net = average([restore(name, folder / f"{name}.onnx", pictures) for folder in chosen.models], pictures)
+        path = chosen.out / f"{name}.float.pt"
+        torch.save(net.state_dict(), path)
+        print(f"wrote {path} ({path.stat().st_size / 1e6:.1f} MB)", flush=True)
+
+
+if __name__ == "__main__":
+    main()
