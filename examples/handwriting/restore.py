@@ -22,10 +22,23 @@ SIZE = 0.12
 
 def restore(name: str, path: Path, pictures: Tensor) -> nn.Module:
     """The member in this file, with norms that fit these pictures [n, 1, 64, 64]."""
-    graph = onnx.load(path).graph
     net = MEMBERS[name]()
+    found = _weights(path, net.state_dict())
+    # A unit's norm is folded into its convolution, all but the bias; it is unfolded below.
+    folded = {key.replace("conv.weight", "norm.weight") for key in found}
+    lacking = [key for key, _ in net.named_parameters() if key not in found and key not in folded]
+    if lacking:
+        raise ValueError(f"{path} has no {', '.join(lacking[:3])}: it is no {name}, or was not written by export.py")
+    net.load_state_dict({**net.state_dict(), **found})
+    _unfold(net.to(pictures.device).eval(), pictures)
+    return net.train()
+
+
+def _weights(path: Path, state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """What the file has of this state."""
+    graph = onnx.load(path).graph
     tables = _tables(graph)
-    state = net.state_dict()
+    found = {}
     for node in graph.node:
         layer = node.name.removeprefix("/net/").rpartition("/")[0]
         if node.op_type not in ("Conv", "Gemm", "BatchNormalization") or layer == "view":
@@ -34,10 +47,8 @@ def restore(name: str, path: Path, pictures: Tensor) -> nn.Module:
         for key, value in zip(_keys(layer, state), values, strict=True):
             if state[key].shape != value.shape:
                 raise ValueError(f"{path}: {key} has the shape {[*value.shape]}, not {[*state[key].shape]}")
-            state[key] = value
-    net.load_state_dict(state)
-    _unfold(net.to(pictures.device).eval(), pictures)
-    return net.train()
+            found[key] = value
+    return found
 
 
 def _tables(graph: Any) -> dict[str, Any]:

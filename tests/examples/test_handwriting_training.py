@@ -6,6 +6,7 @@ import base64
 from pathlib import Path
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 import torch
@@ -59,6 +60,15 @@ def test_a_served_file_can_be_trained_on(name: str, pictures: torch.Tensor) -> N
     for answers in (learning, asked):
         assert (answers.argmax(1) == served.argmax(1)).all()
         assert (answers - served).abs().max() < 0.2
+
+
+def test_a_file_that_lacks_a_layer_is_refused(tmp_path: Path, pictures: torch.Tensor) -> None:
+    model = onnx.load(MODELS / "lite.onnx")
+    (layer,) = (node for node in model.graph.node if node.name == "/net/features/features.3/steps/steps.1/Conv")
+    model.graph.node.remove(layer)
+    onnx.save(model, tmp_path / "lite.onnx")
+    with pytest.raises(ValueError, match=r"has no features\.3\.steps\.1\.conv\.weight, .*it is no lite"):
+        restore("lite", tmp_path / "lite.onnx", pictures)
 
 
 def test_a_file_of_another_network_is_refused(pictures: torch.Tensor) -> None:
