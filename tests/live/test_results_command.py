@@ -159,6 +159,13 @@ def test_a_place_that_cannot_be_is_exit_code_2_and_a_sentence(results: Results, 
         assert len(done.stderr.splitlines()) == 1
 
 
+def test_an_api_key_means_nothing_to_redis_and_is_refused_there(results: Results, redis: RedisServer) -> None:
+    done = results("get", "digits", "k1", "--api-key", "tb_secret", "--store", redis.url)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--api-key is shown to a server" in done.stderr
+    assert "tb_secret" not in done.stderr
+
+
 @pytest.mark.parametrize("flag", ["--api-key", "--admin-token"])
 def test_a_secret_with_a_line_break_is_told_of_and_not_shown(results: Results, flag: str) -> None:
     done = results("get", "digits", "k1", flag, "tb_secret\n")

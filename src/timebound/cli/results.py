@@ -46,7 +46,6 @@ def add_to(verbs: Any) -> None:
     get.add_argument("key", help="key of the request")
     get.add_argument(
         "--api-key",
-        default=os.environ.get("TIMEBOUND_API_KEY"),
         metavar="KEY",
         help="as a client of a server with API keys (or in TIMEBOUND_API_KEY): its own results",
     )
@@ -93,7 +92,10 @@ def _shelf(chosen: argparse.Namespace) -> Shelf:
     config = resolve(flags, os.environ, Path.cwd())
     if chosen.store is None:
         url = chosen.url or f"http://127.0.0.1:{config.port or 8000}"
-        return InServer(url, config.admin_token, getattr(chosen, "api_key", None))
+        api_key = chosen.api_key or os.environ.get("TIMEBOUND_API_KEY") if "api_key" in chosen else None
+        return InServer(url, config.admin_token, api_key)
+    if getattr(chosen, "api_key", None) is not None:
+        raise SetupError("--api-key is shown to a server; a Redis has every client's results, under NAME:KEY")
     if chosen.url is not None:
         raise SetupError("--url and --store are two places; give one of them")
     if config.store in ("memory", "none"):
