@@ -15,6 +15,8 @@ from tests.live.serving import MODELS, Serving, eventually
 from tests.live.wire import Wire, post
 from tests.models.onnx_files import save_doubler
 
+from timebound.workers.child import is_stopped
+
 pytestmark = pytest.mark.live
 
 PATH = "/predictions/breaks"
@@ -39,6 +41,7 @@ def test_a_worker_that_was_stopped_is_replaced_and_its_request_answered() -> Non
         teach(serving)
         (pid,) = worker_pids(serving)
         os.kill(pid, signal.SIGSTOP)
+        eventually(lambda: is_stopped(pid), "the worker to stand still")
         answer = ask(serving, 7)
         assert (answer.status_code, answer.json()) == (200, 7)
         assert pid not in worker_pids(serving)
