@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
+from torch.optim.swa_utils import update_bn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from examples.handwriting.export import calibration
@@ -29,26 +29,10 @@ def average(nets: list[nn.Module], pictures: Tensor) -> nn.Module:
     states = [net.state_dict() for net in nets]
     mean = copy.deepcopy(nets[0])
     mean.load_state_dict({key: _mean([state[key] for state in states]) for key in states[0]})
-    measure_norms(mean, pictures)
+    mean.eval()
+    # Where weights disagree, their mean puts out less than each did, layer after layer; measured norms make up for it.
+    update_bn([pictures], mean)
     return mean
-
-
-def measure_norms(net: nn.Module, pictures: Tensor) -> None:
-    """Norms take their means and spreads from these pictures.
-
-    Where weights disagree, their mean puts out less than each did, layer after layer; measured norms make up for it.
-    """
-    net.eval()
-    norms = [part for part in net.modules() if isinstance(part, _BatchNorm)]
-    slow = [norm.momentum for norm in norms]
-    for norm in norms:
-        norm.train()
-        norm.momentum = 1.0  # all of what is seen now, nothing of before
-    with torch.no_grad():
-        net(pictures)
-    for norm, momentum in zip(norms, slow, strict=True):
-        norm.eval()
-        norm.momentum = momentum
 
 
 def _mean(values: list[Tensor]) -> Tensor:
