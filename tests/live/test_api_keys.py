@@ -132,7 +132,9 @@ def test_a_key_over_its_rate_is_429_with_the_time_to_come_back(serving: Guarded)
     assert 'timebound_turned_away_total{code="unauthorized"}' in metrics
 
 
-def test_one_clients_key_does_not_reach_anothers_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_clients_key_does_not_reach_anothers_result(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = tmp_path / "keys.toml"
     (shop, shops), (lab, labs) = make_key("shop"), make_key("lab")
     file.write_text(shops + labs)
@@ -152,6 +154,9 @@ def test_one_clients_key_does_not_reach_anothers_result(tmp_path: Path, capsys: 
         assert ask(shop, 1).headers["timebound-source"] == "stored"
         assert main(["results", "get", "echo", "k1", "--url", serving.url, "--api-key", lab, "--json"]) == 0
         assert json.loads(capsys.readouterr().out)["body"] == {"value": 2, "id": "k1"}
+        monkeypatch.setenv("TIMEBOUND_API_KEY", shop)
+        assert main(["results", "get", "echo", "k1", "--url", serving.url, "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["body"] == {"value": 1, "id": "k1"}
         for path in ("/v1/results/echo/shop:k1", "/v1/results/echo/k1", "/v1/results"):
             assert serving.http.get(path).status_code == 401, path
         assert serving.http.get("/v1/results/echo/shop:k1", headers={"X-API-Key": lab}).status_code == 404

@@ -49,12 +49,15 @@ def add_to(verbs: Any) -> None:
         metavar="KEY",
         help="as a client of a server with API keys (or in TIMEBOUND_API_KEY): its own results",
     )
+    get.set_defaults(usual_api_key=os.environ.get("TIMEBOUND_API_KEY"))
     ls = _parser(actions, "ls", "list what is kept")
     ls.add_argument("model", nargs="?", help="name of the model; all if left out")
     clear = _parser(actions, "clear", "forget one result, a model's or all")
     clear.add_argument("model", nargs="?", help="name of the model; all if left out")
     clear.add_argument("key", nargs="?", help="key of the request; all of the model's if left out")
     clear.add_argument("--yes", action="store_true", help="really forget more than one result")
+    for operators in (ls, clear):
+        operators.set_defaults(api_key=None, usual_api_key=None)
     for action, run in ((get, _get), (ls, _ls), (clear, _clear)):
         _add_options(action)
         action.set_defaults(run=lambda chosen, run=run: run(_shelf(chosen), chosen))
@@ -92,9 +95,8 @@ def _shelf(chosen: argparse.Namespace) -> Shelf:
     config = resolve(flags, os.environ, Path.cwd())
     if chosen.store is None:
         url = chosen.url or f"http://127.0.0.1:{config.port or 8000}"
-        api_key = chosen.api_key or os.environ.get("TIMEBOUND_API_KEY") if "api_key" in chosen else None
-        return InServer(url, config.admin_token, api_key)
-    if getattr(chosen, "api_key", None) is not None:
+        return InServer(url, config.admin_token, chosen.api_key or chosen.usual_api_key)
+    if chosen.api_key is not None:
         raise SetupError("--api-key is shown to a server; a Redis has every client's results, under NAME:KEY")
     if chosen.url is not None:
         raise SetupError("--url and --store are two places; give one of them")
