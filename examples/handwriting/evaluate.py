@@ -21,7 +21,7 @@ from PIL import Image, ImageDraw
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from timebound.demo.app import FILES, LABELS, read_picture
 
-MODELS = Path(__file__).resolve().parents[2] / "src" / "timebound" / "demo"
+MODELS = Path(__file__).resolve().parents[2] / "src" / "timebound" / "demo" / "models"
 FACES = ("zen-kurenaido-400", "kiloji")
 ISNULL = len(LABELS) - 1
 
@@ -189,12 +189,12 @@ def main() -> None:
     """Every test, then several taken together."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder with glyphs48.npz and the other data")
-    parser.add_argument("--models", type=Path, default=MODELS, help="folder with models/")
+    parser.add_argument("--models", type=Path, default=MODELS, help="folder of ONNX files, as export.py writes it")
     parser.add_argument("--untidy", action="store_true", help="two more tests, in untidy hands; needs torch, a minute")
     parser.add_argument("--no-writers", action="store_true", help="leave the two people's pictures alone")
     parser.add_argument("--choose", action="store_true", help="only the tests that weights are chosen by; needs torch")
     chosen = parser.parse_args()
-    members = [Member(chosen.models / file) for file in FILES]
+    members = [Member(chosen.models / Path(file).name) for file in FILES]
     wanted = tests(chosen.data, untidy=chosen.untidy, writers=not chosen.no_writers)
     done: list[Told] = []
     for test in tests_to_choose_by(chosen.data) if chosen.choose else wanted:

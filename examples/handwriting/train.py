@@ -2,10 +2,10 @@
 
     python examples/handwriting/train.py --data DATA --out OUT [--start FOLDER]
 
-What is served is their mean, so half of what they are taught is to be right together: where two of them are, the third
-is free to learn something else. The other half is to be right alone, for the answers that wait for no other member.
-The seconds given to each phase set the learning rate's course, so the same command fits any GPU. `--tiny` walks through
-everything on a CPU and learns nothing.
+What is served is their mean, so half of what they are taught (`--together`) is to be right together: where two of them
+are, the third is free to learn something else. The other half is to be right alone, for the answers that wait for no
+other member. The seconds given to each phase set the learning rate's course, so the same command fits any GPU. `--tiny`
+walks through everything on a CPU and learns nothing.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import math
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +43,8 @@ from examples.handwriting.views import VIEWS, AllViews
 TEMPERATURE = 2.0
 LABEL, TAUGHT = 0.3, 0.7
 """How much labels count, and how much what the teacher says."""
-ALONE, TOGETHER = 0.5, 0.5
-"""How much it counts that each member is right, and how much that their mean is."""
+TOGETHER = 0.5
+"""How much it counts that the members' mean is right; the rest is for each of them by itself."""
 
 
 def alone(scores: Tensor, labels: Tensor, taught: Tensor) -> Tensor:
@@ -59,14 +60,14 @@ def alone(scores: Tensor, labels: Tensor, taught: Tensor) -> Tensor:
     return LABEL * loss + TAUGHT * far
 
 
-def together(all_scores: list[Tensor], labels: Tensor, taught: Tensor) -> Tensor:
-    """How wrong the three are: one by one, and their mean as it is served."""
+def together(all_scores: list[Tensor], labels: Tensor, taught: Tensor, *, share: float = TOGETHER) -> Tensor:
+    """How wrong the three are: one by one, and, for this share of it, their mean as it is served."""
     each = torch.stack([alone(scores, labels, taught) for scores in all_scores]).mean()
     mean = torch.stack([shares_of(scores) for scores in all_scores]).mean(0).clamp(min=1e-7).log()
     right = functional.nll_loss(mean, labels.clamp(max=KNOWN))
     if len(taught):
         right = LABEL * right - TAUGHT * (shares_of(taught) * mean).sum(1).mean()
-    return ALONE * each + TOGETHER * right
+    return (1 - share) * each + share * right
 
 
 class Learner:
@@ -250,7 +251,7 @@ def train(chosen: argparse.Namespace) -> None:
     data = Data(chosen.data, device, chosen.renders, hands=hands, most=60 if chosen.tiny else None)
     members = begin(names, chosen.start, data)
     teacher = teach(chosen, data)
-    pupils = Learner(SideBySide(members), device, together)
+    pupils = Learner(SideBySide(members), device, partial(together, share=chosen.together))
     print(", ".join(f"{name}: {parameters_of(net):,} parameters" for name, net in members.items()))
     if chosen.start is not None:
         judge("members to start from, and together", pupils.average, data)
@@ -295,6 +296,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--members-s", type=float, default=1100)
     parser.add_argument("--int8-s", type=float, default=150, help="0: float weights only")
     parser.add_argument("--peak", type=float, default=3e-3, help="highest learning rate of the members")
+    parser.add_argument("--together", type=float, default=TOGETHER, help="how much it counts that their mean is right")
     parser.add_argument("--batch", type=int, default=512)
     parser.add_argument("--renders", type=int, default=240, help="drawings of each of the 800 from its strokes")
     parser.add_argument("--seed", type=int, default=7)

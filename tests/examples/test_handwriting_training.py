@@ -114,6 +114,8 @@ def test_members_are_taught_to_be_right_together(has_teacher: bool) -> None:
     assert together(apart, labels, taught) < together(alike, labels, taught) - 0.5
     each = [alone(scores, labels, taught).item() for scores in (first, second)]
     assert each[0] == pytest.approx(each[1]), "and one by one they are as good"
+    assert together(apart, labels, taught, share=0).item() == pytest.approx(each[0]), "which is all that counts with 0"
+    assert together(apart, labels, taught, share=1) < together(apart, labels, taught) < each[0]
 
 
 def test_balance_takes_the_place_out_of_a_picture(pictures: torch.Tensor) -> None:
