@@ -153,6 +153,7 @@ def test_a_text_is_typed_and_its_answer_read(showcase: Serving, browser: Browser
         ("max_words", "many", "Expected 'int', got 'str'"),
         ("max_words", "101", "Expected 'int' <= 100"),
         ("tags", "[1]", "Expected 'str', got 'int'"),
+        ("tags", '["a", ', "Expected 'array', got 'str'"),
     ],
 )
 def test_wrong_input_is_said_beside_its_field(

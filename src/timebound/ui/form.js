@@ -161,8 +161,10 @@ const CONTROLS = {
     });
     input.addEventListener("input", () => {
       const text = input.value.trim();
-      if (text && parse(text) === undefined) complain("This is not valid JSON yet.");
-      else edit(text ? text : null);
+      const isJson = !text || parse(text) !== undefined;
+      // As typed, for the server to refuse in its own words: an earlier value would be answered as if it were this one.
+      edit(isJson ? text || null : JSON.stringify(text));
+      if (!isJson) complain("This is not valid JSON yet; as it is, it goes out as a text.");
     });
     const written = (value) => (value === undefined || value === null ? "" : indent(JSON.stringify(value)));
     return {
