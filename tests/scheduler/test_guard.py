@@ -132,6 +132,15 @@ def test_a_fallback_goes_out_before_the_deadline() -> None:
     assert world.qualities() == {"one": "fallback"}
 
 
+def test_a_fallback_has_time_for_its_way_also_where_the_limit_is_short() -> None:
+    world = World(has_fallback=True)
+    world.submit("one", timeout_s=0.004)
+    world.loop.advance(0.0015)
+    assert world.asked == []
+    world.loop.advance(0.0002)
+    assert [duty for duty, _, _ in world.asked] == ["fallback"]
+
+
 def test_without_an_answer_from_the_fallback_the_guard_still_answers_in_time() -> None:
     world = World(has_fallback=True)
     world.submit("one")

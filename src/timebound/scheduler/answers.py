@@ -30,6 +30,9 @@ from timebound.types import Deliver, Outcome, Quality, Request, Result, Source
 _MOST_OF_A_LIMIT = 0.1
 """No more than this share of a request's time is kept free at its end, for writing and for its fallback each."""
 
+_HALF_A_LIMIT, _ROUND_TRIP_S = 0.5, 0.002
+"""Of a short limit more is kept free for a fallback, up to half: to and from another process takes what it takes."""
+
 _LEAST_OF_A_LIMIT, _ENOUGH_S = 0.01, 0.02
 """Of a long limit this share is kept free, up to so many seconds: it costs little, and stalls come unasked."""
 
@@ -269,7 +272,9 @@ class Answers:
         request = attempt.request
         margin = self.margin_of(request)
         if attempt.pending.info.has_fallback and attempt.pending.best is None and not attempt.is_last_chance:
-            margin += min(self._fallback_time.seconds, _MOST_OF_A_LIMIT * (request.deadline - request.arrived))
+            limit_s = request.deadline - request.arrived
+            most_s = max(_MOST_OF_A_LIMIT * limit_s, min(_HALF_A_LIMIT * limit_s, _ROUND_TRIP_S))
+            margin += min(self._fallback_time.seconds, most_s)
         return request.deadline - margin
 
     def margin_of(self, request: Request) -> float:
