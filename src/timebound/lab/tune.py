@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from statistics import mean
 
@@ -34,13 +35,11 @@ from timebound.lab.load.discovery import example_payload
 from timebound.lab.load.launch import Served, serving
 from timebound.lab.load.processes import ForeignLoad, tree_pss_mib
 from timebound.lab.load.requests import FRESH_KEY, Form, Payload, Requests
+from timebound.lab.overload import Offered, overload
 from timebound.profile import ProfileFile
 from timebound.workers.child import THREAD_VARIABLES
 
 OVERLOAD = 1.3
-# Offered again at more, if a server answers this share of an overload: then it was none.
-TOO_LITTLE = 0.98
-MOST_RAISES = 4
 # Differences below this are taken for noise.
 NOISE = 0.03
 # Settings below this share of the best after one round, and after more, are not tried again: noise does not make up so
@@ -268,16 +267,11 @@ class Tuning:
                 foreign = ForeignLoad()
                 alone = self._load(server.url, Plan(seconds=self._target.seconds / 3))
                 rate = OVERLOAD * self.record.capacity_rps * self._speed(settings.engine)
-                figures = self._overload(server.url, rate)
-                for _ in range(MOST_RAISES):
-                    if figures["goodput"] < TOO_LITTLE or self._useful(figures) < TOO_LITTLE * rate:
-                        break
-                    rate *= 1.5
-                    figures = self._overload(server.url, rate)
+                given = overload(partial(self._offer, server.url), rate, self.record.capacity_rps)
                 memory, disturbed = tree_pss_mib(server.pid), foreign.cores()
             learned = ProfileFile(Path(folder), self._target.path.resolve()).read()
-        useful = self._useful(figures)
-        return Trial(settings, rate, useful, figures["goodput"], alone["p50_ms"], memory, disturbed, learned)
+        offered, useful, goodput, _ = given
+        return Trial(settings, offered, useful, goodput, alone["p50_ms"], memory, disturbed, learned)
 
     def _speed(self, engine: str) -> float:
         """How many times as fast an engine is as the model's own, to begin with about the right load."""
@@ -285,9 +279,10 @@ class Tuning:
         assert facts is not None
         return costs[facts.engine] / costs[engine] if engine in costs and facts.engine in costs else 1.0
 
-    def _overload(self, url: str, rate: float) -> dict[str, float]:
+    def _offer(self, url: str, rate: float) -> Offered:
         # First the scheduler learns what batches cost, and some engines make each size ready when they first see it.
-        return self._load(url, Plan(rate=rate, seconds=self._target.seconds, warm_up_s=self._target.seconds))
+        figures = self._load(url, Plan(rate=rate, seconds=self._target.seconds, warm_up_s=self._target.seconds))
+        return Offered(rate, self._useful(figures), figures["goodput"], figures["held_back"] > 0)
 
     def _useful(self, figures: dict[str, float]) -> float:
         """Requests/s answered in time; partial answers count by the share of their members."""

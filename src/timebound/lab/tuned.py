@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from timebound.lab.curve import Point
+from timebound.lab.overload import TOO_LITTLE
 from timebound.lab.results import in_columns
 from timebound.lab.tune import NOISE, QUIET_CORES, Settings, Trial
 from timebound.scheduler.served import BATCH_SHARE
@@ -71,12 +72,19 @@ def explain(points: Sequence[Point], trials: Sequence[Trial], chosen: Trial, dea
         first,
         f"Offered {chosen.offered_rps:.0f} requests/s it answered {chosen.useful_rps:.0f} of them per second within "
         f"{deadline_s * 1000:g} ms; a lone request takes {chosen.alone_p50_ms:.1f} ms.",
+        _about_load(chosen),
         _about_batches(points, deadline_s),
         _about_stages(points[0]),
     ]
     others = [trial for trial in trials if trial is not chosen]
     sentences += [_about_other(trial, chosen) for trial in others]
     return "\n".join(sentence for sentence in sentences if sentence)
+
+
+def _about_load(chosen: Trial) -> str:
+    if chosen.goodput < TOO_LITTLE:
+        return ""
+    return "That was all of it: the load client of this machine cannot ask faster, so other settings may do as well."
 
 
 def _about_batches(points: Sequence[Point], deadline_s: float) -> str:
