@@ -10,7 +10,7 @@ import pytest
 from timebound.errors import SetupError
 from timebound.lab.fleet import EXAMPLES, HOURS_PER_MONTH, MachineType, read_machines, read_price
 from timebound.lab.measured import Measured, Profile, choose
-from timebound.lab.plan import Demand, Offer, World, cheapest, doubts, goodput_curve, offer
+from timebound.lab.plan import FAST_RPS, Demand, Offer, World, cheapest, doubts, goodput_curve, offer
 from timebound.lab.planned import advice, page, sureness, table
 from timebound.profile import Machine, ProfileFile, Saved, read_saved, this_machine
 from timebound.scheduler.estimate import Estimate
@@ -65,6 +65,13 @@ def test_a_slot_with_half_the_cores_is_half_as_fast() -> None:
     whole, half = (World(threaded, MachineType("any", cores, 1.0), DEMAND) for cores in (2, 1))
     assert (whole.slots, half.slots) == (1, 1)
     assert half.bound() == pytest.approx(whole.bound() / 2, rel=0.1)
+
+
+def test_no_machine_is_tried_with_more_than_can_be_told_or_is_needed() -> None:
+    quick = profile(1e-6, 1e-6)
+    assert World(quick, TWO, DEMAND).bound() == FAST_RPS
+    much = msgspec.structs.replace(DEMAND, rate=10_000.0)
+    assert World(quick, TWO, much).bound() == pytest.approx(12_000)
 
 
 def test_it_is_known_where_larger_batches_than_were_measured_may_do_more() -> None:

@@ -87,9 +87,14 @@ class World:
         return (report.full if self._demand.is_full else report.in_time) >= self._demand.goodput
 
     def bound(self) -> float:
-        """No rate above this can last: an ensemble that may answer in part runs its first member at least."""
-        members = self.pace.members if self._demand.is_full else 1
-        return self.pace.bound(self._demand.deadline_s, members) / self._demand.goodput
+        """No rate above this can last: an ensemble that may answer in part runs its first member at least.
+
+        Nor is a machine tried with more than all there is, above what a simulation without a gateway can tell.
+        """
+        demand = self._demand
+        members = self.pace.members if demand.is_full else 1
+        enough = max(FAST_RPS, demand.rate * (1 + demand.headroom))
+        return min(enough, self.pace.bound(demand.deadline_s, members) / demand.goodput)
 
     def most(self, seed: int, near: float = 0.0) -> float:
         """The largest rate that is answered well enough, 0 if none is; found sooner if it is `near` a known one."""
@@ -226,6 +231,7 @@ def doubts(profile: Profile, offers: Sequence[Offer], age_days: float, here: Mac
         said.append(
             f"{each.kind.name}: runs with other random numbers gave {each.most_low:,.0f} to {each.most_high:,.0f}/s"
         )
-    if any(each.most_rps > FAST_RPS for each in offers):
-        said.append(f"above {FAST_RPS:,.0f} requests/s per machine the gateway counts, and it is not simulated")
+    if any(each.most_rps >= FAST_RPS for each in offers):
+        text = f"above {FAST_RPS:,.0f} requests/s per machine the gateway counts, and it is not simulated"
+        said.append(f"{text}; no more than that was tried, or than the whole load")
     return said
