@@ -1,12 +1,20 @@
-"""The understudy's desk: calls that are stuck delay nobody else."""
+"""The understudy's desk: calls that are stuck delay nobody else, and those that fail are told to whom they concern."""
 
 from __future__ import annotations
 
+import logging
+import socket
 from queue import SimpleQueue
 from threading import Event
+from typing import Any
 
+import pytest
+
+import timebound as tb
 from timebound.clock import MonotonicClock
-from timebound.workers.errands import _THREADS, Desk, _Call
+from timebound.errors import RequestError
+from timebound.workers.errands import _THREADS, SIZE, Desk, Errands, _Call
+from timebound.workers.runner import Runner
 
 PATIENCE_S = 20.0
 
@@ -36,3 +44,23 @@ def test_every_call_is_served_once() -> None:
     for number in range(50):
         desk.put(_Call(number, "good", "m", memoryview(b"")))
     assert sorted(done.get(timeout=PATIENCE_S) for _ in range(50)) == list(range(50))
+
+
+class Picky(tb.Model):
+    def predict(self, batch: list[Any]) -> list[Any]:
+        return batch
+
+    def size(self, request: Any) -> float:
+        raise RequestError("send a list") if "client" in str(request) else RuntimeError("a bug")
+
+
+@pytest.mark.parametrize(("body", "level"), [(b'"client"', logging.DEBUG), (b'"server"', logging.ERROR)])
+def test_only_what_the_operator_can_mend_is_logged_as_an_error(
+    body: bytes, level: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs, caplog.at_level(logging.DEBUG):
+        errands = Errands(theirs, {"picky": Runner(Picky(), MonotonicClock())})
+        errands.run(_Call(1, SIZE, "picky", memoryview(body)))
+        assert ours.recv(1 << 16), "the gateway is answered either way"
+    assert [record.levelno for record in caplog.records] == [level]

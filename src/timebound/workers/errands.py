@@ -20,7 +20,7 @@ from queue import SimpleQueue
 import msgspec
 
 from timebound.clock import Clock, MonotonicClock
-from timebound.errors import SetupError
+from timebound.errors import RequestError, SetupError
 from timebound.model import example_body
 from timebound.target import describe, sentence, understudies
 from timebound.types import Outcome
@@ -81,7 +81,9 @@ class Errands:
         try:
             outcome, size = _run(self._runners[call.model], call.duty, call.body)
         except Exception as error:
-            log.error("%s.%s failed: %s", call.model, call.duty, describe(error))
+            # A client's mistake is told to the client, by the worker, and is none of the operator's.
+            level = logging.DEBUG if isinstance(error, RequestError) else logging.ERROR
+            log.log(level, "%s.%s failed: %s", call.model, call.duty, describe(error))
             outcome, size = failure("model_failed", f"{call.duty} failed"), 1.0
         done = wire.ErrandDone(call.number, outcome.code, outcome.media, size)
         with self._sending:
