@@ -15,13 +15,11 @@ import msgspec
 import numpy as np
 from editing import Editor, Limits
 from language import Language
-from sentences import CANDIDATES, Alphabet, encode
+from sentences import CANDIDATES, LONGEST, Alphabet, encode
 
 import timebound as tb
 
 HERE = Path(__file__).parent
-LONGEST = 40
-"""Characters. The network has seen no longer sentence; those are answered by their first candidate at once."""
 
 
 class Correction(tb.Model):
@@ -56,6 +54,7 @@ class Correction(tb.Model):
         self.net = tb.onnx("corrector.onnx")
 
     def size(self, request: Any) -> float:
+        # One row per character of the first candidate; the others add none, and `encode` reads none above LONGEST.
         length = len(request.sentence_list[0])
         return length + 1 if length <= LONGEST else math.inf
 

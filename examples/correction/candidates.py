@@ -152,6 +152,8 @@ def main() -> None:
     parser.add_argument("--most", type=int, default=10**9, help="stop after so many lines")
     parser.add_argument("--minutes", type=float, default=math.inf, help="or after so many minutes")
     options = parser.parse_args()
+    if not options.lm.is_file():
+        parser.error(f"{options.lm} is not there; Debian's package libime-data-language-model brings it")
     lines = _in_order(read_lines(options.data))[: options.most]
     end = time.monotonic() + 60 * options.minutes
     with gzip.open(options.out, "wt", encoding="utf-8") as out, multiprocessing.Pool(2) as pool:

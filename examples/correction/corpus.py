@@ -52,6 +52,8 @@ def read_lines(folder: Path) -> list[Line]:
 
 
 def _read(file: Path, source: str) -> Iterator[Line]:
+    if not file.is_file():
+        raise SystemExit(f"{file} is not there; README.md says where the lines come from")
     with gzip.open(file, "rt", encoding="utf-8") as rows:
         next(rows)
         for row in rows:

@@ -147,6 +147,9 @@ def main() -> None:
     parser.add_argument("--tune", action="store_true", help="find the limits on the dev lines and write limits.json")
     parser.add_argument("--model", type=Path, default=HERE / "corrector.onnx")
     options = parser.parse_args()
+    for file, writer in ((options.candidates, "candidates.py"), (options.model, "train.py export")):
+        if not file.is_file():
+            parser.error(f"{file} is not there; {writer} writes it")
     alphabet = Alphabet(HERE / "characters.tsv", HERE / "phonemes.json")
     settings = onnxruntime.SessionOptions()
     settings.intra_op_num_threads = 2

@@ -174,6 +174,11 @@ def main() -> None:
     parser.add_argument("--candidates", type=Path, required=True, help="what candidates.py wrote")
     parser.add_argument("--work", type=Path, required=True, help="where the arrays go")
     options = parser.parse_args()
+    texts = [options.data / name for name in ("words_mcbopomofo.tsv.gz", "readings_mcbopomofo.tsv.gz")]
+    for file in (options.candidates, *texts):
+        if not file.is_file():
+            parser.error(f"{file} is not there; README.md says where it comes from")
+    options.work.mkdir(parents=True, exist_ok=True)
     prepare(options.data, options.candidates, options.work)
 
 

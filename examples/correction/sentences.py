@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 
 CANDIDATES = 10
+LONGEST = 40
+"""Characters; the network has seen no longer sentence."""
 COLUMNS = CANDIDATES + 2
 """One row per place of the first candidate: each candidate's character there, then syllable and tone."""
 PAD, UNKNOWN, NOTHING, START = range(4)
@@ -42,7 +44,9 @@ class Alphabet:
     def sounds(self, text: str, phonemes: str | None) -> list[tuple[int, int]]:
         """Syllable and tone of each character: as the recogniser heard them if its phonemes fit, else as usual."""
         usual = [self.sound(character) for character in text]
-        heard = self._heard(phonemes or "")
+        if not phonemes or len(phonemes) > 32 * len(text):  # twice the longest spelling; more is not worth reading
+            return usual
+        heard = self._heard(phonemes)
         return heard if len(heard) == len(usual) else usual
 
     def _heard(self, phonemes: str) -> list[tuple[int, int]]:
@@ -90,13 +94,18 @@ def align(first: str, other: str) -> tuple[list[str], list[str]]:
 
 
 def encode(alphabet: Alphabet, candidates: Sequence[str], phonemes: Sequence[str] = ()) -> Any:
-    """A request's candidates as one table: a row for the start, then one per character of the first candidate."""
+    """A request's candidates as one table: a row for the start, then one per character of the first candidate.
+
+    A candidate longer than LONGEST is left out, as if it said what the first does: aligning it would take seconds.
+    """
     first = candidates[0]
     number = alphabet.number
     table = np.zeros((len(first) + 1, COLUMNS), np.int64)
     table[0, :CANDIDATES] = START
     table[1:, :CANDIDATES] = np.array([number.get(c, UNKNOWN) for c in first], np.int64)[:, None]
     for column, other in enumerate(candidates[1:CANDIDATES], 1):
+        if len(other) > LONGEST:
+            continue
         places, _ = align(first, other)
         table[1:, column] = [number.get(c, UNKNOWN) if c else NOTHING for c in places]
     sounds = alphabet.sounds(first, phonemes[0] if phonemes else None)

@@ -15,10 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from network import Corrector, Served
 from sentences import CANDIDATES, NOTHING, PAD, START, Alphabet, encode
-from torch.nn import functional
+
+try:
+    import torch
+    from network import Corrector, Served
+    from torch.nn import functional
+except ModuleNotFoundError as error:
+    raise SystemExit(f"{error.name} is not installed: pip install torch onnx") from None
 
 HERE = Path(__file__).parent
 BUCKETS = (9, 12, 16, 22, 41)
@@ -32,6 +36,9 @@ class Texts:
     """Batches on the device: real lines, and truths or word salads with errors made up afresh each time."""
 
     def __init__(self, work: Path, alphabet: Alphabet, device: str) -> None:
+        for name in ("real.npz", "made.npz"):
+            if not (work / name).is_file():
+                raise SystemExit(f"{work} has no {name}; prepare.py --work {work} writes it")
         real, made = np.load(work / "real.npz"), np.load(work / "made.npz")
         self.names = [str(name) for name in real["names"]]
         self.tables = torch.from_numpy(real["tables"]).to(device)
@@ -190,11 +197,16 @@ def _save(net: Any, out: Path) -> None:
 
 def export(options: argparse.Namespace) -> None:
     """corrector.onnx beside this file: matrices as 8-bit numbers unless --float."""
-    from onnxruntime.quantization import QuantType, quantize_dynamic
+    try:
+        from onnxruntime.quantization import QuantType, quantize_dynamic
+    except ModuleNotFoundError as error:
+        raise SystemExit(f"{error.name} is not installed: pip install torch onnx") from None
 
     weights: dict[str, Any] = {}
     for part in sorted(options.out.glob("weights*.npz")):
         weights.update(np.load(part))
+    if not weights:
+        raise SystemExit(f"{options.out} has no weights*.npz; train.py fit --out {options.out} writes them")
     width, layers, heads = map(int, weights.pop("shape"))
     alphabet = Alphabet(HERE / "characters.tsv", HERE / "phonemes.json")
     net = Corrector(alphabet, width=width, layers=layers, heads=heads)

@@ -14,12 +14,16 @@ import copy
 import sys
 from pathlib import Path
 
-import torch
-from torch import Tensor, nn
-from torch.optim.swa_utils import update_bn
+try:
+    import torch
+    from torch import Tensor, nn
+    from torch.optim.swa_utils import update_bn
+except ModuleNotFoundError as error:
+    raise SystemExit(f"{error.name} is not installed: pip install 'timebound[torch,convert]'") from None
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from examples.handwriting.export import calibration
+from examples.handwriting.folders import folder_with
 from examples.handwriting.nets import MEMBERS
 from examples.handwriting.restore import restore
 
@@ -44,9 +48,11 @@ def _mean(values: list[Tensor]) -> Tensor:
 def main() -> None:
     """Every member, to its weights."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="folder with glyphs48.npz")
+    parser.add_argument("--data", type=folder_with("glyphs48.npz"), required=True, help="folder with glyphs48.npz")
     parser.add_argument("--out", type=Path, required=True, help="folder for the weights")
-    parser.add_argument("models", type=Path, nargs="+", help="folders of ONNX files")
+    parser.add_argument(
+        "models", type=folder_with(*(f"{name}.onnx" for name in MEMBERS)), nargs="+", help="folders of ONNX files"
+    )
     chosen = parser.parse_args()
     chosen.out.mkdir(parents=True, exist_ok=True)
     pictures = calibration(chosen.data)

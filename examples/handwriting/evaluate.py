@@ -8,6 +8,7 @@ Every picture takes the way of a request: the app's own `read_picture`, then the
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import sys
 import time
 from collections.abc import Iterator
@@ -19,9 +20,13 @@ import onnxruntime
 from PIL import Image, ImageDraw
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from examples.handwriting.folders import folder_with
+
 from timebound.demo.app import FILES, LABELS, read_picture
 
 MODELS = Path(__file__).resolve().parents[2] / "src" / "timebound" / "demo" / "models"
+MEMBERS = [Path(file).name for file in FILES]
+WRITERS = "real_two_writers.npz"
 FACES = ("zen-kurenaido-400", "kiloji")
 ISNULL = len(LABELS) - 1
 
@@ -51,7 +56,7 @@ def tests(data: Path, *, untidy: bool, writers: bool) -> Iterator[Test]:
         yield _untidy(data, "shaky", 11)
         yield _untidy(data, "flowing", 12)
     if writers:
-        real = np.load(data / "real_two_writers.npz")
+        real = np.load(data / WRITERS)
         for writer in (0, 1):
             rows = real["writer"] == writer
             yield _test(f"writer {writer + 1}", real["images"][rows], real["chars"][rows])
@@ -188,13 +193,20 @@ def judge(test: Told) -> None:
 def main() -> None:
     """Every test, then several taken together."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="folder with glyphs48.npz and the other data")
-    parser.add_argument("--models", type=Path, default=MODELS, help="folder of ONNX files, as export.py writes it")
+    data = folder_with("glyphs48.npz", "strokes_pen_tomoe.npz")
+    parser.add_argument("--data", type=data, required=True, help="folder with glyphs48.npz and the other data")
+    parser.add_argument(
+        "--models", type=folder_with(*MEMBERS), default=MODELS, help="folder of ONNX files, as export.py writes it"
+    )
     parser.add_argument("--untidy", action="store_true", help="two more tests, in untidy hands; needs torch, a minute")
     parser.add_argument("--no-writers", action="store_true", help="leave the two people's pictures alone")
     parser.add_argument("--choose", action="store_true", help="only the tests that weights are chosen by; needs torch")
     chosen = parser.parse_args()
-    members = [Member(chosen.models / Path(file).name) for file in FILES]
+    if (chosen.untidy or chosen.choose) and importlib.util.find_spec("torch") is None:
+        parser.error("--untidy and --choose draw with torch, which is not installed: pip install 'timebound[torch]'")
+    if not (chosen.choose or chosen.no_writers or (chosen.data / WRITERS).is_file()):
+        parser.error(f"{chosen.data} has no {WRITERS}; leave the two people's pictures alone with --no-writers")
+    members = [Member(chosen.models / name) for name in MEMBERS]
     wanted = tests(chosen.data, untidy=chosen.untidy, writers=not chosen.no_writers)
     done: list[Told] = []
     for test in tests_to_choose_by(chosen.data) if chosen.choose else wanted:

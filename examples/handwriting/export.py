@@ -15,14 +15,24 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import onnx
-import torch
-from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, QuantFormat, QuantType, quantize_static
-from onnxruntime.quantization.shape_inference import quant_pre_process
-from torch import Tensor, nn
+try:
+    import onnx
+    import torch
+    from onnxruntime.quantization import (
+        CalibrationDataReader,
+        CalibrationMethod,
+        QuantFormat,
+        QuantType,
+        quantize_static,
+    )
+    from onnxruntime.quantization.shape_inference import quant_pre_process
+    from torch import Tensor, nn
+except ModuleNotFoundError as error:
+    raise SystemExit(f"{error.name} is not installed: pip install 'timebound[torch,convert]'") from None
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from examples.handwriting.data import read_glyphs
+from examples.handwriting.folders import folder_with
 from examples.handwriting.nets import MEMBERS, NAMED, load_member, shares_of, switch_rounding
 from examples.handwriting.paper import spoil, to_ink
 
@@ -120,7 +130,7 @@ def calibration(data: Path) -> Tensor:
 def main() -> None:
     """Every member, to its file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="folder with glyphs48.npz")
+    parser.add_argument("--data", type=folder_with("glyphs48.npz"), required=True, help="folder with glyphs48.npz")
     parser.add_argument("--weights", type=Path, required=True, help="folder that train.py wrote to")
     parser.add_argument("--models", type=Path, default=MODELS, help="folder for the ONNX files")
     parser.add_argument("--float", action="store_true", help="write float32 files of the weights before rounding")
@@ -132,6 +142,8 @@ def main() -> None:
         weights = chosen.weights / f"{name}.rounded.pt"
         if chosen.float or not weights.exists():
             weights = chosen.weights / f"{name}.float.pt"
+        if not weights.is_file():
+            parser.error(f"{weights} is not there; train.py --out {chosen.weights} writes it")
         if pictures is None:
             write_float(name, weights, path)
         else:

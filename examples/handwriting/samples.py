@@ -33,7 +33,10 @@ def main() -> None:
     """One entry per character: `title` and `image`."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder with glyphs48.npz")
-    file = np.load(parser.parse_args().data / "glyphs48.npz")
+    data = parser.parse_args().data
+    if not (data / "glyphs48.npz").is_file():
+        parser.error(f"{data} has no glyphs48.npz; README.md says where it comes from")
+    file = np.load(data / "glyphs48.npz")
     chars, sources, labels, faces = (list(file[name]) for name in ("chars", "sources", "label", "source"))
     packed = file["packed"]
     entries = []

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import importlib.util
 import math
 import sys
 import time
@@ -20,12 +21,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor, nn
-from torch.nn import functional
+try:
+    import torch
+    from torch import Tensor, nn
+    from torch.nn import functional
+except ModuleNotFoundError as error:
+    raise SystemExit(f"{error.name} is not installed: pip install 'timebound[torch]'") from None
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from examples.handwriting.data import HANDS, Data
+from examples.handwriting.folders import folder_with
 from examples.handwriting.nets import (
     KNOWN,
     MEMBERS,
@@ -286,8 +291,9 @@ def main() -> None:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    data = folder_with("glyphs48.npz", "strokes_hanzi_writer.npz", "labels_800.txt")
     parser.add_argument(
-        "--data", type=Path, required=True, help="folder with glyphs48.npz, strokes_..., labels_800.txt"
+        "--data", type=data, required=True, help="folder with glyphs48.npz, strokes_..., labels_800.txt"
     )
     parser.add_argument("--out", type=Path, required=True, help="folder for the trained weights")
     parser.add_argument("--start", type=Path, help="folder with earlier ONNX files to go on from; needs onnx")
@@ -302,6 +308,11 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--tiny", action="store_true", help="a walk-through on a CPU")
     chosen = parser.parse_args()
+    if chosen.start and importlib.util.find_spec("onnx") is None:
+        parser.error("--start reads ONNX files, and onnx is not installed: pip install onnx")
+    for name in [chosen.only] if chosen.only else MEMBERS:
+        if chosen.start and not (chosen.start / f"{name}.onnx").is_file():
+            parser.error(f"{chosen.start} has no {name}.onnx; export.py writes it")
     if chosen.tiny:
         chosen.teacher_s, chosen.members_s, chosen.int8_s = min(chosen.teacher_s, 6), 6, 6
         chosen.batch, chosen.renders = 64, 3

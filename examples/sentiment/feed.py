@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import http.client
 import json
 import threading
 import time
@@ -44,7 +45,10 @@ def send_all(url: str, posts: list[dict[str, Any]], connections: int) -> list[An
                 turn = next(turns, None)
             if turn is None:
                 return
-            answers[turn[0]] = server.send(turn[1])
+            try:
+                answers[turn[0]] = server.send(turn[1])
+            except (OSError, http.client.HTTPException):
+                server = Server(url)  # the post is lost, the next may get through
 
     threads = [threading.Thread(target=work) for _ in range(connections)]
     for thread in threads:
@@ -57,10 +61,11 @@ def send_all(url: str, posts: list[dict[str, Any]], connections: int) -> list[An
 def main() -> None:
     """Send, and say what came back."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--url", default="http://127.0.0.1:8000", help="the server")
+    parser.add_argument("--url", default="http://127.0.0.1:8000", help="the server (default: %(default)s)")
     parser.add_argument("--data", type=Path, help="folder with the tweets; without it the invented posts are sent")
-    parser.add_argument("--connections", type=int, default=8, help="requests at a time")
+    parser.add_argument("--connections", type=int, default=8, help="requests at a time (default: 8)")
     options = parser.parse_args()
+    Server(options.url).check()
     posts = tweets(options.data) if options.data else invented()
     start = time.perf_counter()
     answers = send_all(options.url, posts, options.connections)

@@ -7,6 +7,7 @@ answers come from Redis, those after that from its own memory.
 from __future__ import annotations
 
 import argparse
+import http.client
 import time
 import uuid
 from collections.abc import Callable
@@ -27,7 +28,10 @@ def new_posts(count: int) -> list[dict[str, Any]]:
 
 def measure(what: str, ask: Callable[[dict[str, Any]], Answer], posts: list[dict[str, Any]], source: str) -> float:
     """Ask for every post in turn and print the times; returns the median in seconds."""
-    answers = [ask(post) for post in posts]
+    try:
+        answers = [ask(post) for post in posts]
+    except (OSError, http.client.HTTPException) as error:
+        raise SystemExit(f"{what}: the server went away: {error}; see its log") from None
     wrong = [answer for answer in answers if answer.status != 200 or answer.source != source]
     if wrong:
         raise SystemExit(f"{what}: {len(wrong)} of {len(answers)} were not {source}; the first: {wrong[0]}")
@@ -40,11 +44,13 @@ def measure(what: str, ask: Callable[[dict[str, Any]], Answer], posts: list[dict
 def main() -> None:
     """Compute, then replay."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--url", default="http://127.0.0.1:8000", help="the server that computes")
+    parser.add_argument("--url", default="http://127.0.0.1:8000", help="that computes (default: %(default)s)")
     parser.add_argument("--then", help="the server that is asked again; the same unless given")
-    parser.add_argument("--count", type=int, default=500)
+    parser.add_argument("--count", type=int, default=500, help="posts (default: 500)")
     options = parser.parse_args()
     first, then = Server(options.url), Server(options.then or options.url)
+    for server in (first, then):
+        server.check()
     posts = new_posts(options.count)
     measure("computed", first.send, posts, "computed")
     time.sleep(1)  # writes to the store happen after the answers

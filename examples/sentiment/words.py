@@ -24,6 +24,8 @@ LONGEST = 128
 _LINK = re.compile(r"(?:https?://|www\.)\S+")
 _NAME = re.compile(r"@\w+")
 _HASHTAG = re.compile(r"#(\w+)")
+_TAG = re.compile(r"(?<![\w&/])#(\w+)")
+"""A hashtag begins a word: neither x.org/page#section nor what is left of &amp;#39; has one."""
 _HUMP = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Za-z])(?=\d)")
 _LONG_DRAWN = re.compile(r"([^\W\d_])\1{2,}")
 _REPEATED = re.compile(r"([^\w\s])\1{3,}")
@@ -82,6 +84,11 @@ def words_of(text: str) -> list[str]:
     text = _LONG_DRAWN.sub(r"\1\1", text)  # soooo, sooo and soo are one word
     text = _REPEATED.sub(r"\1\1\1", text)
     return _WORD.findall(text)
+
+
+def hashtags_of(text: str) -> list[str]:
+    """The hashtags of a post, in lower case and without their sign."""
+    return [tag.lower() for tag in _TAG.findall(_LINK.sub(" ", html.unescape(text)))]
 
 
 def _spelled_out(text: str) -> Iterator[str]:

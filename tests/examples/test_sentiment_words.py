@@ -43,6 +43,21 @@ def test_post_becomes_plain_words(words: ModuleType, text: str, read: str) -> No
     assert " ".join(words.words_of(text)) == read
 
 
+@pytest.mark.parametrize(
+    ("text", "topics"),
+    [
+        ("I love the #NightTram (#late) #gem\N{LATIN SMALL LETTER U WITH DIAERESIS}tlich", "nighttram late gemütlich"),
+        ("I&#39;m so sad", ""),
+        ("I&amp;#39;m so sad", ""),
+        ("&quot;#so&quot; sad", "so"),
+        ("see http://x.org/page#section and www.x.org/#top #now", "now"),
+        ("x.org/#top, x.org/page#section", ""),
+    ],
+)
+def test_hashtags_begin_a_word(words: ModuleType, text: str, topics: str) -> None:
+    assert words.hashtags_of(text) == topics.split()
+
+
 def test_longest_piece_is_taken_first(words: ModuleType) -> None:
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "un", "unhappy", "##happy", "##ness", "a"]
     reader = words.Words(pieces)

@@ -70,6 +70,12 @@ def test_what_is_too_long_gets_its_first_candidate_without_a_slot(serving: Servi
     assert response.headers["Timebound-Batch"] == "0"
 
 
+def test_other_candidates_that_are_too_long_cost_no_time(serving: Serving) -> None:
+    response = serving.http.post("/inference", json=body(["我" * 40] + ["你" * 80_000] * 9))
+    assert response.headers["Timebound-Quality"] == "full"
+    assert "你" not in response.json()["answer"]
+
+
 def test_phonemes_may_be_missing_or_nonsense(serving: Serving) -> None:
     for phonemes in ([], [""], ["x y9 1"], ["ts6 j ax n1"]):
         question = {**body(["今天天氣很好"]), "phoneme_sequence_list": phonemes}

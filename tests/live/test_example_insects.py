@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -39,17 +40,26 @@ def test_a_photo_in_the_body_gets_its_insect() -> None:
         assert (refused.status_code, "at most 16000000" in refused.json()["detail"]) == (422, True)
 
 
-def test_another_variant_must_be_one_there_is() -> None:
+@pytest.mark.parametrize(
+    ("variant", "said"),
+    [
+        ("jax", "INSECTS_VARIANT is 'jax'; use one of onnx, torch"),
+        ("torch", "insects.pt is not shipped; python examples/insects/train.py --data DIR makes it"),
+    ],
+)
+def test_another_variant_must_be_one_there_is(tmp_path: Path, variant: str, said: str) -> None:
+    # A copy without insects.pt, which someone may have made here.
+    app = shutil.copytree(EXAMPLE, tmp_path / "insects", ignore=shutil.ignore_patterns("*.pt"))
     done = subprocess.run(
-        [sys.executable, "-m", "timebound.cli", "serve", str(EXAMPLE), "--port", "0"],
-        env={**clean_environment(), "INSECTS_VARIANT": "jax"},
+        [sys.executable, "-m", "timebound.cli", "serve", str(app), "--port", "0"],
+        env={**clean_environment(), "INSECTS_VARIANT": variant},
         capture_output=True,
         text=True,
         timeout=3 * PATIENCE_S,
         check=False,
     )
     assert done.returncode == 2
-    assert "INSECTS_VARIANT is 'jax'; use one of onnx, torch" in done.stderr
+    assert said in done.stderr
 
 
 def test_the_table_of_batch_sizes_is_printed() -> None:

@@ -55,6 +55,14 @@ def test_post_without_words_is_refused_alone() -> None:
         assert server.http.post("/predictions/sentiment", json={"text": "fine"}).status_code == 200
 
 
+def test_time_that_is_none_is_refused_by_name() -> None:
+    with Serving(EXAMPLE) as server:
+        refused = server.http.post("/predictions/sentiment", json={"text": "fine", "time": "yesterday"})
+        assert (refused.status_code, refused.json()["field"]) == (422, "time")
+        for time in ("2026-03-02", "2026-03-02T08:15", "2026-03-02T08:15:00+02:00", "2026-03-02T08:15Z", None):
+            assert server.http.post("/predictions/sentiment", json={"text": "fine", "time": time}).status_code == 200
+
+
 def test_result_is_kept_sixty_days_and_read_back_by_another_server(redis: str) -> None:
     post = {"id": "tram/1", "user": "mira", "time": "2026-03-02T08:15", "text": "I love the #NightTram"}
     with Serving(EXAMPLE, "--store", redis) as server:
@@ -78,12 +86,33 @@ def test_fed_posts_are_counted_from_the_store(redis: str) -> None:
         eventually(lambda: _seconds_left(redis, "sample-24") > 0, "the last result in Redis")
     count = f"""
 import report
-answers = list(report.kept_answers(report.Redis({redis!r}), "timebound"))
+answers = report.read({redis!r}, "timebound")
 print(len(answers), report.active_users(answers, 1), report.over_time(answers, "Night Tram", report.DAY))
 """
     counted = _python("-c", count)
-    assert counted.startswith("24 [('mira', [")
+    assert counted.startswith("24 results are kept\n24 [('mira', [")
     assert counted.count("datetime.datetime(2026, 3") == 4
+
+
+def test_answers_that_are_none_are_left_out_and_counted(redis: str) -> None:
+    with Serving(EXAMPLE, "--store", redis) as server:
+        server.http.post("/predictions/sentiment", json={"id": "good", "text": "I love it"})
+        eventually(lambda: _seconds_left(redis, "good") > 0, "the result in Redis")
+    value = _ask(redis, b"GET timebound:r:sentiment:good\r\n").partition(b"\r\n")[2][:-2]
+    for key, wrong in {
+        "no user": value.replace(b'"user"', b'"urse"'),
+        "no JSON": value.replace(b'{"feeling"', b'["feeling"'),
+        "no layout": b"\0",
+    }.items():
+        name = f"timebound:r:sentiment:{key}".encode()
+        assert value != wrong
+        command = b"*3\r\n$3\r\nSET\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n" % (len(name), name, len(wrong), wrong)
+        assert _ask(redis, command) == b"+OK\r\n"
+    counted = _python("-c", f"import report; report.read({redis!r}, 'timebound')")
+    assert counted.splitlines() == [
+        "1 results are kept",
+        "results that cannot be read as answers of this model are left out: 3",
+    ]
 
 
 def _python(*arguments: str) -> str:
@@ -96,7 +125,11 @@ def _python(*arguments: str) -> str:
 
 def _seconds_left(redis: str, key: str) -> int:
     """How long Redis will keep a result; negative if it has none."""
+    return int(_ask(redis, f"TTL timebound:r:sentiment:{key}\r\n".encode()).strip().lstrip(b":"))
+
+
+def _ask(redis: str, command: bytes) -> bytes:
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(redis.removeprefix("unix://"))
-        connection.sendall(f"TTL timebound:r:sentiment:{key}\r\n".encode())
-        return int(connection.recv(100).strip().lstrip(b":"))
+        connection.sendall(command)
+        return connection.recv(4096)

@@ -7,8 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
-from onnx import TensorProto, helper, numpy_helper
+
+try:
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+except ModuleNotFoundError as error:
+    raise SystemExit(f"{error.name} is not installed: pip install onnx") from None
 
 WIDTH, HEADS, LAYERS, CLASSES = 384, 12, 6, 3
 EPSILON = 1e-12
@@ -131,6 +135,8 @@ def main() -> None:
     parser.add_argument("weights", type=Path, help="rounded.npz as train.py wrote it")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent.parent / "sentiment.onnx")
     options = parser.parse_args()
+    if not options.weights.is_file():
+        parser.error(f"{options.weights} is not there; train.py writes it")
     model = build(dict(np.load(options.weights)))
     onnx.save(model, options.out)
     print(f"{options.out.name}: {options.out.stat().st_size:,} bytes")

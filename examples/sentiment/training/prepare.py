@@ -9,7 +9,11 @@ import unicodedata
 from pathlib import Path
 
 import numpy as np
-from safetensors.numpy import load_file
+
+try:
+    from safetensors.numpy import load_file
+except ModuleNotFoundError as error:
+    raise SystemExit(f"{error.name} is not installed: pip install safetensors") from None
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from posts import Post, airline, semeval
@@ -99,6 +103,9 @@ def main() -> None:
     parser.add_argument("--base", type=Path, required=True, help="folder with model.safetensors and vocab.txt")
     parser.add_argument("--out", type=Path, required=True, help="folder for vocabulary.txt, base.npz and posts.npz")
     options = parser.parse_args()
+    for name in ("vocab.txt", "model.safetensors"):
+        if not (options.base / name).is_file():
+            parser.error(f"{options.base} has no {name}; README.md says where the base model comes from")
     base = (options.base / "vocab.txt").read_text(encoding="utf-8").splitlines()
     train = semeval(options.data, "train")
     pieces = choose_pieces(base, train)

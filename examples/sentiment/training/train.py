@@ -15,10 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from network import CLASSES, Copies, new_head
-from torch import Tensor
-from torch.nn import functional
+
+try:
+    import torch
+    from network import CLASSES, Copies, new_head
+    from torch import Tensor
+    from torch.nn import functional
+except ModuleNotFoundError as error:
+    raise SystemExit(f"{error.name} is not installed: pip install torch") from None
 
 FOLDS, LEARNERS, BATCH = 4, 3, 128
 Weights = dict[str, Tensor]
@@ -129,6 +133,9 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=7e-5, help="learning rate at its highest")
     parser.add_argument("--limit", type=int, help="use so many posts only, to see whether it runs")
     options = parser.parse_args()
+    for name in ("posts.npz", "base.npz"):
+        if not (options.folder / name).is_file():
+            parser.error(f"{options.folder} has no {name}; prepare.py --out {options.folder} writes it")
     device = "cuda" if torch.cuda.is_available() else "cpu"
     began = time.monotonic()
 
