@@ -6,6 +6,7 @@ import base64
 import io
 import struct
 import zlib
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -56,6 +57,24 @@ def test_the_same_picture_comes_as_bytes_base64_or_a_data_url() -> None:
     assert all((array == arrays[0]).all() for array in arrays)
 
 
+@pytest.mark.parametrize(
+    "written",
+    [
+        lambda data: base64.encodebytes(data).decode(),  # lines of 76, as the command base64 writes them
+        lambda data: base64.encodebytes(data).decode().replace("\n", "\r\n"),
+        lambda data: base64.urlsafe_b64encode(data).decode(),
+        lambda data: base64.b64encode(data).decode().rstrip("="),
+        lambda data: "DATA:image/png;BASE64,\n " + base64.encodebytes(data).decode(),
+    ],
+    ids=["lines", "crlf", "url", "unpadded", "capitals"],
+)
+def test_base64_as_other_tools_write_it_is_taken(written: Callable[[bytes], str]) -> None:
+    data = file_of() + b"\xfb\xff\xfe"  # has both letters that URLs write otherwise, and needs padding
+    data += b"." * (-len(data) % 3 + 1)
+    assert base64.b64encode(data).endswith(b"=")
+    assert (decode(written(data)) == decode(data)).all()
+
+
 def test_mode_l_gives_height_by_width() -> None:
     array = decode(file_of((90, 90, 90)), mode="L")
     assert (array.shape, array.dtype) == ((4, 6), np.uint8)
@@ -65,6 +84,25 @@ def test_mode_l_gives_height_by_width() -> None:
 @pytest.mark.parametrize(("mode", "colour"), [("L", 7), ("RGBA", (1, 2, 3, 255)), ("1", 1), ("P", 3)])
 def test_pictures_of_other_modes_are_converted(mode: str, colour: Any) -> None:
     assert decode(file_of(colour, mode=mode)).shape == (4, 6, 3)
+
+
+def deep_grey(**options: Any) -> bytes:
+    """A PNG with sixteen bits of grey, from black to white."""
+    buffer = io.BytesIO()
+    Image.fromarray(np.linspace(0, 65535, 64).astype(np.uint16).reshape(8, 8)).save(buffer, "PNG", **options)
+    return buffer.getvalue()
+
+
+def test_sixteen_bits_of_grey_are_scaled_to_eight() -> None:
+    expected = (np.linspace(0, 65535, 64).astype(np.uint16) >> 8).astype(np.uint8).reshape(8, 8)
+    assert (decode(deep_grey(), mode="L") == expected).all()
+    assert (decode(deep_grey()) == expected[:, :, None]).all()
+    assert decode(deep_grey(), size=(4, 4), mode="L").mean() == pytest.approx(expected.mean(), abs=2)
+
+
+def test_what_is_transparent_in_sixteen_bits_of_grey_is_white() -> None:
+    array = decode(deep_grey(transparency=0), mode="L")
+    assert (array[0, 0], array[0, 1], array[7, 7]) == (255, 4, 255)
 
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG"])
@@ -172,7 +210,9 @@ def test_a_cut_off_file_says_so() -> None:
     assert refused(data[: len(data) // 2]).detail.startswith("the image is broken or cut off")
 
 
-@pytest.mark.parametrize("text", ["not base64!", "abc", "=", "é", "data:image/png;base64,???"])
+@pytest.mark.parametrize(
+    "text", ["not base64!", "abcde", "=", "é", "ab=cd", "iVBO\nRw0KG", "data:image/png;base64,???"]
+)
 def test_bad_base64_is_named(text: str) -> None:
     error = refused(text)
     assert (error.code, error.field, error.detail) == ("bad_input", "image", "the image is not valid base64")
@@ -199,6 +239,44 @@ def test_an_absurd_size_is_refused_from_the_header() -> None:
     )
 
 
+def with_scans(count: int) -> bytes:
+    """A progressive JPEG with its last scan written again and again."""
+    data = striped((90, 30), "JPEG", progressive=True)
+    more = count - data.count(b"\xff\xda")
+    return data[:-2] + data[data.rindex(b"\xff\xda") : -2] * more + b"\xff\xd9"
+
+
+def test_a_jpeg_of_very_many_scans_is_refused_before_it_is_decoded() -> None:
+    assert decode(with_scans(100)).shape == (30, 90, 3)
+    assert refused(with_scans(101)).detail == "the image is a JPEG of more than 100 scans or 1000 parts; save it anew"
+
+
+def test_scans_are_counted_past_a_comment_that_looks_like_the_end() -> None:
+    data = with_scans(101)
+    first = data.index(b"\xff\xda", data.index(b"\xff\xda") + 2)  # the second scan, or its table
+    comment = b"\xff\xfe\x00\x04\xff\xd9"
+    assert "100 scans" in refused(data[:first] + comment + data[first:]).detail
+
+
+def test_what_follows_a_jpeg_is_not_counted_as_scans() -> None:
+    film = b"\xff\xda and so on" * 200
+    assert decode(striped((90, 30), "JPEG", progressive=True) + film).shape == (30, 90, 3)
+
+
+@pytest.mark.parametrize("junk", [b"\xff\xfe\x00\x02" * 1000, b"\x00" * 2000, b"\xff" * 2000, b"\xff\xd0" * 2000])
+def test_a_jpeg_with_an_endless_head_is_refused(junk: bytes) -> None:
+    data = striped((90, 30), "JPEG")
+    assert refused(data[:2] + b"\xff\xfe\x00\x02" + junk + data[2:]).field == "image"
+    assert decode(data[:2] + b"\xff\xfe\x00\x02" + junk[:400] + data[2:]).shape == (30, 90, 3)
+
+
+def test_a_run_length_bmp_is_refused() -> None:
+    plain = file_of(3, mode="L", kind="BMP")
+    coded = plain[:30] + struct.pack("<I", 1) + plain[34 : 54 + 1024] + b"\x06\x03\x00\x00" * 4 + b"\x00\x01"
+    assert refused(coded).detail == "the image is a BMP with run-length compression; send it as PNG"
+    assert decode(plain, mode="L").shape == (4, 6)
+
+
 def test_the_limit_on_pixels_can_be_set_and_is_inclusive() -> None:
     data = file_of(size=(10, 10))
     assert decode(data, max_pixels=100).shape == (10, 10, 3)
@@ -214,3 +292,9 @@ def test_the_field_at_fault_can_be_named() -> None:
 def test_no_bytes_raise_anything_but_bad_input(data: bytes, magic: bytes) -> None:
     with suppress(BadInput):
         decode(magic + data)
+
+
+def test_a_form_around_a_picture_is_named() -> None:
+    form = b'--x\r\nContent-Disposition: form-data; name="file"; filename="ant.jpg"\r\n\r\n...\r\n--x--\r\n'
+    with pytest.raises(BadInput, match="the body is a form; send the picture's bytes alone"):
+        decode(form)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import binascii
 import io
 import math
+import re
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,13 @@ _SIDEWAYS = (_TURNS[5], _TURNS[6], _TURNS[7], _TURNS[8])
 
 _FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF")
 
+_MOST_SCANS = 100  # encoders write about ten; each one costs a walk over all pixels
+_MOST_PARTS = 1000  # of a JPEG's head, which Pillow reads in Python; large profiles take some hundred
+_WIDEST_GAP = 1000  # bytes between two parts, which Pillow skips one by one
+_JPEG, _SCAN, _END = b"\xff\xd8\xff", b"\xda", b"\xd9"
+_MARKER = re.compile(rb"\xff+([^\x00\x01\xd0-\xd8\xff])", re.S)  # those left out have no length and begin nothing
+_URL_SAFE = str.maketrans("-_", "+/")
+
 
 def decode(
     data: str | bytes | bytearray | memoryview,
@@ -53,6 +61,8 @@ def decode(
     raw = _from_base64(data, field) if isinstance(data, str) else bytes(data)
     if not raw:
         raise BadInput("the image is empty", field=field)
+    if raw.startswith(_JPEG):
+        _check_jpeg(raw, field)
     try:
         with Image.open(io.BytesIO(raw), formats=_FORMATS) as picture:
             if picture.width * picture.height > max_pixels:
@@ -60,16 +70,21 @@ def decode(
                     f"the image has {picture.width} x {picture.height} pixels; at most {max_pixels} are taken",
                     field=field,
                 )
+            if picture.format == "BMP" and picture.info.get("compression") in (1, 2):
+                # Pillow unpacks runs in Python, a second for a few megabytes.
+                raise BadInput("the image is a BMP with run-length compression; send it as PNG", field=field)
             turn = _turn(picture)
             if size is not None:
                 # A JPEG can be decoded at a half, a quarter or an eighth: the smallest that still has all pixels.
                 picture.draft(mode, _before(picture.size, size if turn not in _SIDEWAYS else size[::-1], fit))
-            converted = _on_white(picture).convert(mode)
+            converted = _on_white(_in_eight_bits(picture)).convert(mode)
     except BadInput:
         raise
     except Image.DecompressionBombError:
         raise BadInput(f"the image is too large; at most {max_pixels} pixels are taken", field=field) from None
     except UnidentifiedImageError:
+        if raw.startswith(b"--") and b"form-data" in raw[:1000]:  # curl -F
+            raise BadInput("the body is a form; send the picture's bytes alone (curl --data-binary @FILE)") from None
         raise BadInput("the image is not a PNG, JPEG, WebP, BMP or GIF", field=field) from None
     except Exception as error:
         # Pillow's decoders raise OSError, SyntaxError, ValueError, struct.error and more on broken files.
@@ -77,6 +92,28 @@ def decode(
     if turn is not None:
         converted = converted.transpose(turn)
     return np.asarray(converted if size is None else _resize(converted, size, fit, fill))
+
+
+def _check_jpeg(raw: bytes, field: str | None) -> None:
+    """Refuse a JPEG that takes far longer to read than its pixels do: by thousands of scans, parts or stray bytes."""
+    at, scans = 2, 0
+    for _ in range(_MOST_PARTS):
+        found = _MARKER.search(raw, at, len(raw) if scans else at + _WIDEST_GAP)
+        if found is None and not scans:
+            raise BadInput("the image is broken or cut off (no picture follows its head)", field=field)
+        if found is None or found[1] == _END:
+            return
+        if found[1] == _SCAN:
+            scans += 1
+            # Counting is quick but takes what follows the picture for scans too, such as a phone's short film.
+            if scans == 1 and raw.count(b"\xff" + _SCAN, at) <= _MOST_SCANS:
+                return
+            if scans > _MOST_SCANS:
+                break
+        at = found.end() + int.from_bytes(raw[found.end() : found.end() + 2], "big")
+    raise BadInput(
+        f"the image is a JPEG of more than {_MOST_SCANS} scans or {_MOST_PARTS} parts; save it anew", field=field
+    )
 
 
 def _turn(picture: Image.Image) -> Image.Transpose | None:
@@ -114,6 +151,16 @@ def _resize(picture: Image.Image, size: tuple[int, int], fit: str, fill: int) ->
     return paper
 
 
+def _in_eight_bits(picture: Image.Image) -> Image.Image:
+    """Sixteen bits of grey as eight: Pillow itself would make all above 255 white."""
+    if not picture.mode.startswith("I"):
+        return picture
+    grey = np.array(picture)
+    if "transparency" in picture.info:
+        grey[grey == picture.info["transparency"]] = 65535  # on white, as below
+    return Image.fromarray((grey >> 8).astype(np.uint8))
+
+
 def _on_white(picture: Image.Image) -> Image.Image:
     """A drawing with transparent paper reads as it looks: on white."""
     if picture.mode not in ("RGBA", "LA", "PA") and "transparency" not in picture.info:
@@ -124,9 +171,18 @@ def _on_white(picture: Image.Image) -> Image.Image:
 
 
 def _from_base64(text: str, field: str | None) -> bytes:
-    if text.startswith("data:"):
+    if text[:5].lower() == "data:":
         text = text.partition(",")[2]
     try:
         return pybase64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        return _from_loose_base64(text, field)
+
+
+def _from_loose_base64(text: str, field: str | None) -> bytes:
+    """Base64 as other tools write it: in lines, with the letters of URLs, or without the padding."""
+    bare = "".join(text.split()).translate(_URL_SAFE)
+    try:
+        return pybase64.b64decode(bare + "=" * (-len(bare) % 4), validate=True)
     except (binascii.Error, ValueError):
         raise BadInput("the image is not valid base64", field=field) from None

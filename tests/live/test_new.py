@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 import shlex
@@ -10,9 +9,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import httpx
 import pytest
-from PIL import Image
 from tests.live.serving import PATIENCE_S, Serving, clean_environment
+
+from timebound.scaffold.scaffold import write_application
 
 pytestmark = pytest.mark.live
 
@@ -34,18 +35,30 @@ def test_a_new_application_passes_its_test_and_answers_as_its_readme_says(tmp_pa
     made = run(sys.executable, "-m", "timebound.cli", "new", "hello", "--template", template, folder=tmp_path)
     assert made.returncode == 0, made.stderr
     assert made.stdout.splitlines()[-1] == "next: timebound serve hello"
-    tested = run(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "hello", folder=tmp_path)
+    hello = tmp_path / "hello"
+    readme = (hello / "README.md").read_text()
+    assert "`pip install pytest && python -m pytest`" in readme
+    tested = run(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", folder=hello)
     assert tested.returncode == 0, tested.stdout
-    readme = (tmp_path / "hello" / "README.md").read_text()
-    command, answer = re.findall(r"^\$ (curl .*)\n(.*)$", readme, re.M)[0]
-    photo = Image.new("RGB", (64, 64), "green")
-    photo.paste("white", (0, 48, 64, 64))
-    buffer = io.BytesIO()
-    photo.save(buffer, "PNG")
-    (tmp_path / "photo.jpg").write_bytes(buffer.getvalue())
-    with Serving(tmp_path / "hello") as serving:
+    command, answer = re.findall(r"^\$ timebound serve \.\n\$ (curl .*)\n(.*)$", readme, re.M)[0]
+    with Serving(hello) as serving:
         words = shlex.split(command.replace("http://127.0.0.1:8000", serving.url))
-        assert json.loads(run(*words, folder=tmp_path).stdout) == json.loads(answer)
+        assert json.loads(run(*words, folder=hello).stdout) == json.loads(answer)
+
+
+def test_the_onnx_application_refuses_a_pixel_that_is_no_pixel(tmp_path: Path) -> None:
+    write_application(tmp_path / "hello", "onnx")
+    with Serving(tmp_path / "hello") as serving:
+        said = httpx.post(serving.url + "/predictions/hello", json={"pixels": [[1e40] * 8] * 8})
+    assert (said.status_code, said.json()["field"]) == (422, "pixels")
+    assert said.json()["detail"] == "pixels must be numbers from 0 to 16"
+
+
+def test_applications_of_one_folder_are_tested_together(tmp_path: Path) -> None:
+    for template in ("plain", "image", "onnx"):
+        write_application(tmp_path / f"my-{template}", template)
+    tested = run(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", ".", folder=tmp_path)
+    assert tested.returncode == 0, tested.stdout
 
 
 def test_a_second_time_is_refused(tmp_path: Path) -> None:

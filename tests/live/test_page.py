@@ -17,6 +17,7 @@ from tests.live.gate import Gate
 from tests.live.serving import MODELS, Serving
 
 from timebound.admission.keys import hash_of
+from timebound.scaffold.scaffold import write_application
 
 pytestmark = pytest.mark.live
 
@@ -238,6 +239,25 @@ def test_a_raw_picture_is_drawn_and_a_picture_comes_back(showcase: Serving, brow
     assert b"HTTP/1.1 200" in said
     assert b"\x89PNG" in said
     browser.picture(OUT / "page-picture.png")
+
+
+def test_without_a_picture_curl_is_shown_with_a_file(showcase: Serving, browser: Browser, tmp_path: Path) -> None:
+    browser.open(showcase.url + "/#mirror")
+    browser.find(within(".paper canvas"))
+    command = copied(browser)
+    assert command.endswith("-H 'Content-Type: image/jpeg' \\\n  --data-binary '@photo.jpg'")
+    Image.new("L", (8, 8)).save(tmp_path / "photo.jpg")
+    said = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, check=True, timeout=20).stdout
+    assert b"HTTP/1.1 200" in said
+
+
+def test_a_new_image_application_has_a_board_and_a_sample(browser: Browser, tmp_path: Path) -> None:
+    write_application(tmp_path / "colours", "image")
+    with Serving(tmp_path / "colours") as serving:
+        browser.open(serving.url + "/")
+        browser.find(within(".paper canvas"))
+        browser.click(".tile")
+        assert browser.text(within(".word .big")) == "green"
 
 
 def test_a_picture_in_a_field_comes_from_the_board_or_a_file(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import builtins
+import keyword
 from pathlib import Path
 
 import pytest
@@ -11,18 +13,34 @@ from timebound.model import name_of
 from timebound.scaffold.scaffold import TEMPLATES, write_application
 from timebound.target import load_models
 
-FILES = {".gitignore", "README.md", "app.py", "test_app.py", "timebound.toml"}
+FILES = {".gitignore", "README.md", "app.py", "test_my_first_app.py", "timebound.toml"}
+MORE = {"plain": set(), "image": {"samples/leaf.png"}, "onnx": {"model.onnx"}}
 
 
 @pytest.mark.parametrize("template", TEMPLATES)
 def test_an_application_is_complete_and_bears_its_name(tmp_path: Path, template: str) -> None:
     folder = tmp_path / "my-first_app"
-    written = {file.name for file in write_application(folder, template)}
-    assert written == FILES | ({"model.onnx"} if template == "onnx" else set())
+    written = {str(file.relative_to(folder)) for file in write_application(folder, template)}
+    assert written == FILES | MORE[template]
     (model,) = load_models(folder, threads=1)
     assert (name_of(type(model)), type(model).__name__) == ("my-first_app", "MyFirstApp")
-    texts = [file.read_text() for file in folder.iterdir() if file.suffix != ".onnx"]
+    texts = [(folder / name).read_text() for name in FILES]
     assert not [text for text in texts if "emplate" in text]
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+@pytest.mark.parametrize("name", [*sorted({word.lower() for word in keyword.kwlist}), "value-error", "app"])
+def test_a_name_that_python_has_already_makes_a_class_of_its_own(tmp_path: Path, template: str, name: str) -> None:
+    write_application(tmp_path / name, template)
+    (model,) = load_models(tmp_path / name, threads=1)
+    assert name_of(type(model)) == name
+    assert not hasattr(builtins, type(model).__name__)
+
+
+def test_an_application_may_be_called_a_template(tmp_path: Path) -> None:
+    written = [file.name for file in write_application(tmp_path / "my-template", "plain")]
+    assert "test_my_template.py" in written
+    assert "`test_my_template.py`" in (tmp_path / "my-template" / "README.md").read_text()
 
 
 def test_nothing_is_overwritten(tmp_path: Path) -> None:

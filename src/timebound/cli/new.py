@@ -12,7 +12,7 @@ _EXAMPLES = """\
 examples:
   timebound new hello && timebound serve hello
   timebound new colours --template image
-  timebound new reader --template onnx && python -m pytest reader
+  timebound new reader --template onnx && timebound serve reader
 
 templates:
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import re
 import shutil
 from pathlib import Path
@@ -16,6 +17,7 @@ TEMPLATES = {
 _HERE = Path(__file__).parent
 _EVERY = "every"  # what all applications have
 _DIGITS = _HERE / "digits.onnx"  # trained by scripts/train_digits.py
+_TEXT = ".txt"  # what is filled in; other files are copied as they are
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,40}")
 
 
@@ -26,7 +28,6 @@ def write_application(folder: Path, template: str) -> list[Path]:
         raise SetupError(f"{name!r} cannot be a name: use small letters, digits, '-' and '_', a letter first")
     if template not in TEMPLATES:
         raise SetupError(f"there is no template {template!r}; choose one of {', '.join(TEMPLATES)}")
-    class_name = "".join(part.capitalize() for part in re.split(r"[-_]", name) if part)
     try:
         folder.mkdir(parents=True)
     except FileExistsError:
@@ -34,11 +35,32 @@ def write_application(folder: Path, template: str) -> list[Path]:
     except OSError as error:
         raise SetupError(f"{folder} cannot be made: {error.strerror}") from None
     written = []
-    for source in (*(_HERE / "templates" / _EVERY).iterdir(), *(_HERE / "templates" / template).iterdir()):
-        text = source.read_text().replace("Template", class_name).replace("template", name)
-        written.append(folder / source.name.removesuffix(".txt"))
-        written[-1].write_text(text)
+    for part in (_HERE / "templates" / _EVERY, _HERE / "templates" / template):
+        for source in filter(Path.is_file, part.rglob("*")):
+            written.append(folder / _named(str(source.relative_to(part)), name))
+            _write(source, written[-1], name)
     if template == "onnx":
         written.append(folder / "model.onnx")
         shutil.copyfile(_DIGITS, written[-1])
     return sorted(written)
+
+
+def _write(source: Path, file: Path, name: str) -> None:
+    file.parent.mkdir(exist_ok=True)
+    if source.suffix == _TEXT:
+        file.write_text(_named(source.read_text(), name))
+    else:
+        shutil.copyfile(source, file)
+
+
+def _named(text: str, name: str) -> str:
+    """A template's text or file name for the application `name`."""
+    # pytest wants each test file of a run to have a name of its own, and Python one without dashes.
+    names = {"test_template": f"test_{name.replace('-', '_')}", "Template": _class_name(name), "template": name}
+    return re.sub("|".join(names), lambda found: names[found[0]], text.removesuffix(_TEXT))
+
+
+def _class_name(name: str) -> str:
+    made = "".join(part.capitalize() for part in re.split(r"[-_]", name) if part)
+    # `class None` is no Python, and `class ValueError` would hide the real one.
+    return f"{made}Model" if hasattr(builtins, made) else made

@@ -81,7 +81,8 @@ const piped = (base64, isShort) => {
 // --- parts: element, type(), content(), show(sample), clear(), curl(isShort) --------------------------------------------
 
 function picturePart(accepts, changed) {
-  let now = { base64: "", media: "image/png" };
+  const nothing = { base64: "", media: "image/jpeg" }; // as the file that curl shows then
+  let now = nothing;
   const board = sketch(
     (base64, media) => {
       now = { base64, media };
@@ -90,7 +91,7 @@ function picturePart(accepts, changed) {
     { accept: accepts.join(",") },
   );
   const show = ({ data, media }) => {
-    now = { base64: data, media: media ?? "image/png" };
+    now = data ? { base64: data, media: media ?? "image/png" } : nothing;
     board.show(data);
   };
   return {
@@ -100,7 +101,8 @@ function picturePart(accepts, changed) {
     content: () => new Blob([bytesOf(now.base64)]),
     show,
     clear: () => show({ data: "" }),
-    curl: (isShort) => piped(now.base64, isShort),
+    // Without a picture there is nothing to pipe, and an empty body is refused.
+    curl: (isShort) => (now.base64 ? piped(now.base64, isShort) : { data: ["--data-binary", "@photo.jpg"] }),
   };
 }
 
