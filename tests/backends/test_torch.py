@@ -322,3 +322,17 @@ def test_each_size_is_met_before_serving_up_to_one_that_outlasts_the_deadline() 
     model = file_model(torch(Slow(), inputs="x: float32[any, 3]"), name="slow")
     warm_up(Runner(model, clock), clock)
     assert sizes[-5:] == [1, 2, 4, 8, 16]  # 1.6 s: over the deadline of a second
+
+
+class Halver(library.nn.Module):
+    """Writes into its input."""
+
+    def forward(self, x: Any) -> Any:
+        return x.div_(2) * 1.0
+
+
+def test_a_network_cannot_change_what_others_are_given() -> None:
+    batch = np.full((1, 1), 8, np.float32)
+    members = [torch(Halver(), inputs="x: float32[any, 1]") for _ in range(3)]
+    assert ensemble(*members, combine="mean")(batch).tolist() == [[4.0]]
+    assert batch.tolist() == [[8.0]]

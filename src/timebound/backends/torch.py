@@ -110,9 +110,9 @@ class TorchBackend:
                 f"{self.label} takes arrays of numbers, but got {what}: "
                 "its items have different shapes, or prepare() does not return arrays"
             )
-        # torch writes into nothing here, but warns about arrays it could not write to, and takes no negative strides.
-        whole = value if value.flags.writeable and value.flags.c_contiguous else value.copy()
-        tensor = library.from_numpy(whole).to(self.device)
+        # A copy, always: a network may write into its input (`x.div_(2)`), and others of an ensemble read the same one.
+        # Besides, torch warns about arrays that it could not write to, and takes no negative strides.
+        tensor = library.from_numpy(value.copy()).to(self.device)
         return tensor.contiguous(memory_format=self._layout) if tensor.dim() == 4 else tensor
 
     def _arrays(self, output: Any) -> Any:

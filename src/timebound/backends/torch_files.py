@@ -55,7 +55,6 @@ def load_weights(path: Path, net: torch.nn.Module, device: torch.device) -> None
     """Fill a network with a state_dict from a file; only tensors are read from it."""
     try:
         stored = torch.load(path, map_location=device, weights_only=True)
-        net.load_state_dict(stored)
     except FileNotFoundError:
         raise SetupError(f"weights file not found: {path}; check the name") from None
     except pickle.UnpicklingError:
@@ -63,6 +62,12 @@ def load_weights(path: Path, net: torch.nn.Module, device: torch.device) -> None
             f"{path.name} holds Python objects, which can run code when read; "
             "save only the weights: torch.save(net.state_dict(), path)"
         ) from None
+    except Exception as error:  # of files that are no such thing torch says anything, such as "101"
+        raise SetupError(
+            f"{path.name} is no file of weights, or a damaged one; make it with torch.save(net.state_dict(), path)"
+        ) from error
+    try:
+        net.load_state_dict(stored)
     except Exception as error:
         raise SetupError(f"the weights of {path.name} do not fit the network: {_one_line(error)}") from error
 

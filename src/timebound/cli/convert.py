@@ -47,14 +47,16 @@ def add_to(verbs: Any) -> None:
         type=float,
         default=1e-3,
         metavar="VALUE",
-        help="largest difference an export may show, relative to the largest output (default: 0.001)",
+        help="largest difference an export may show, each output relative to its largest number (default: 0.001)",
     )
     parser.add_argument(
         "--agreement",
         type=float,
         default=0.9,
         metavar="SHARE",
-        help="least share of samples that an int8 or fp16 file must answer as before (default: 0.9)",
+        help="least share of samples that the result must answer as before; where an int8 or fp16 file has no classes "
+        "to choose from, its largest difference may be what this leaves to 1, relative to the largest number of that "
+        "output (default: 0.9)",
     )
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
     parser.set_defaults(run=run)

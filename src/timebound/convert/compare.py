@@ -10,10 +10,12 @@ import msgspec
 import numpy as np
 
 from timebound.clock import Clock, MonotonicClock
-from timebound.convert.samples import Samples
+from timebound.convert.samples import Samples, whole_labels
 
 _BATCH = 8
 _RUNS = 9
+# Two scores this close are a tie, which rounding decides: a share of the item's spread, and of its best score.
+_TIE, _ROUNDING = 1e-3, 1e-5
 
 Net = Callable[[Any], Any]
 
@@ -29,16 +31,23 @@ class Measure(msgspec.Struct, frozen=True):
 
 
 class Agreement(msgspec.Struct, frozen=True):
-    """How alike two networks answer: `same` is the share of equal answers, None if they choose nothing."""
+    """How alike two networks answer, or one output of theirs."""
 
     difference: float
+    """The largest; infinite where shapes differ, or where only one gives a number."""
     scale: float
+    """The largest number of the first network."""
     same: float | None
+    """Share of equal answers; None if nothing is chosen."""
+    near: float | None = None
+    """The same, but a tie of the first network counts as equal whichever way it goes."""
 
     @property
     def relative(self) -> float:
-        """The largest difference, in units of the largest output (or 1 if that is smaller)."""
-        return self.difference / max(1.0, self.scale)
+        """The largest difference, in units of the largest output."""
+        if self.difference == 0:
+            return 0.0
+        return self.difference / self.scale if self.scale else float("inf")
 
 
 def measure(net: Net, size_bytes: int, samples: Samples, clock: Clock | None = None) -> Measure:
@@ -48,38 +57,35 @@ def measure(net: Net, size_bytes: int, samples: Samples, clock: Clock | None = N
     outputs = [np.concatenate(column) for column in zip(*parts, strict=True)]
     accuracy = None
     if samples.labels is not None and _chooses(outputs[0]):
-        accuracy = float((outputs[0].argmax(axis=-1) == samples.labels).mean())
+        labels = whole_labels(samples.labels, outputs[0].shape[1])
+        accuracy = float((outputs[0].argmax(axis=-1) == labels).mean())
     single, batch = (_ms_per_item(net, _given(_filled(samples, size)), size, clock) for size in (1, _BATCH))
     return Measure(size_bytes, single, batch, outputs, accuracy)
 
 
-def agreement(before: Measure, after: Measure) -> Agreement:
-    """Compare the outputs of two networks on the same samples."""
-    differences, scale = [0.0], [0.0]
-    for old, new in zip(before.outputs, after.outputs, strict=True):
-        if old.shape != new.shape:
-            return Agreement(float("inf"), 0.0, 0.0)
-        gap = np.abs(old.astype(np.float64) - new.astype(np.float64))
-        differences.append(float("inf") if np.isnan(gap).any() else float(gap.max(initial=0)))
-        scale.append(float(np.abs(old).max(initial=0)))
-    same = None
-    if _chooses(before.outputs[0]):
-        same = float((before.outputs[0].argmax(axis=-1) == after.outputs[0].argmax(axis=-1)).mean())
-    return Agreement(max(differences), max(scale), same)
+def agreement(before: Measure, after: Measure) -> list[Agreement]:
+    """Compare two networks on the same samples, output by output: a large one must not hide a small one."""
+    return [_alike(old, new) for old, new in zip(before.outputs, after.outputs, strict=True)]
+
+
+def largest(alike: list[Agreement]) -> Agreement:
+    """The output that strays furthest."""
+    return max(alike, key=lambda each: each.relative)
 
 
 def table(before: Measure, after: Measure, count: int) -> str:
     """The comparison in columns."""
     alike = agreement(before, after)
+    same = alike[0].same
     rows = [
         ("", "before", "after"),
         ("size", *(f"{each.size_bytes / 1e6:.3g} MB" for each in (before, after))),
         ("ms per item, batch 1", f"{before.single_ms:.3g}", f"{after.single_ms:.3g}"),
         (f"ms per item, batch {_BATCH}", f"{before.batch_ms:.3g}", f"{after.batch_ms:.3g}"),
-        ("largest difference", "", f"{alike.difference:.2g}"),
+        ("largest difference", "", f"{max(each.difference for each in alike):.2g}"),
     ]
-    if alike.same is not None:
-        rows.append((f"same answer on {count} samples", "", f"{alike.same:.1%}"))
+    if same is not None:
+        rows.append((f"same answer on {count} samples", "", f"{same:.1%}"))
     if before.accuracy is not None and after.accuracy is not None:
         rows.append(("accuracy", f"{before.accuracy:.1%}", f"{after.accuracy:.1%}"))
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
@@ -101,9 +107,42 @@ def _columns(output: Any) -> list[Any]:
     return list(output) if isinstance(output, tuple) else [output]
 
 
+def _alike(old: Any, new: Any) -> Agreement:
+    if old.shape != new.shape:
+        return Agreement(float("inf"), 0.0, 0.0, 0.0)
+    if old.dtype.kind in "OUS":  # names of classes
+        same = float((old == new).mean())
+        return Agreement(0.0, 0.0, same, same)
+    wide, other = old.astype(np.float64), new.astype(np.float64)
+    with np.errstate(invalid="ignore"):  # infinite on both sides is no difference, and has no number
+        gap = np.where(wide == other, 0.0, np.abs(wide - other))
+    difference = float("inf") if np.isnan(gap).any() else float(gap.max(initial=0))
+    scale = float(np.abs(wide[np.isfinite(wide)]).max(initial=0))
+    if _chooses(old):
+        return Agreement(difference, scale, *_shares(wide, other))
+    equal = float((old == new).mean()) if _is_choice(old) else None
+    return Agreement(difference, scale, equal, equal)
+
+
+def _shares(old: Any, new: Any) -> tuple[float, float]:
+    """Of equal answers, without ties and with them."""
+    first, second = old.argmax(axis=-1), new.argmax(axis=-1)
+    best = old.max(axis=-1)
+    chosen = np.take_along_axis(old, second[:, None], axis=-1)[:, 0]
+    with np.errstate(invalid="ignore"):
+        margin = np.maximum(_TIE * (best - old.min(axis=-1)), _ROUNDING * np.abs(best))
+        near = (first == second) | (best - chosen <= np.where(np.isfinite(margin), margin, 0.0))
+    return float((first == second).mean()), float(near.mean())
+
+
 def _chooses(output: Any) -> bool:
     """Whether an output is one row of scores per item, of which the largest is the answer."""
     return bool(output.ndim == 2 and output.shape[1] > 1 and output.dtype.kind == "f")
+
+
+def _is_choice(output: Any) -> bool:
+    """Whether an output is one whole number per item: a class that the network chose itself."""
+    return bool(output.dtype.kind in "iub" and output.size == len(output))
 
 
 def _ms_per_item(net: Net, batch: Any, size: int, clock: Clock) -> float:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
+import numpy as np
 
 from timebound.backends.base import Backend
 from timebound.backends.onnx import OnnxBackend, onnx
 from timebound.backends.signature import parse_spec
 from timebound.convert import compare, samples, shrink
-from timebound.convert.source import open_source
+from timebound.convert.reason import reason
+from timebound.convert.source import check_exists, open_source
 from timebound.errors import SetupError
 
 
@@ -35,41 +38,69 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
 def convert(job: Job, tell: Callable[[str], None]) -> str:
     """Do the job and return the table of before and after; raises `SetupError`, and then there is no file."""
-    if job.out.suffix != ".onnx":
-        raise SetupError(f"{job.out} must end in .onnx, which is what conversions write")
-    if not job.out.parent.is_dir():
-        raise SetupError(f"the folder {job.out.parent} does not exist; make it first")
-    if job.form == "fp32" and job.source.endswith(".onnx"):
-        raise SetupError(f"{job.source} is ONNX already; say --int8 or --fp16 to make it smaller")
-    tell(f"opening {job.source}")
-    net, given = _opened(job)
-    tell(f"running the original on {len(given)} {'samples' if given.is_real else 'made-up samples'}")
-    try:
-        before = compare.measure(net, _size(net, job), given)
-    except Exception as error:
-        reason = " ".join(str(error).split())[:300]
-        raise SetupError(f"{job.source} fails on the samples: {reason}; check --input and --samples") from error
-    # Beside the target, so that the last step is a rename within one file system.
-    with tempfile.TemporaryDirectory(dir=job.out.parent, prefix=f".{job.out.name}.") as folder:
-        made = net.path if isinstance(net, OnnxBackend) else Path(folder) / "plain.onnx"
+    _check_paths(job)
+    with _folder_beside(job.out) as folder:
+        tell(f"opening {job.source}")
+        net, given, calibration = _opened(job)
+        tell(f"running the original on {len(given)} {'samples' if given.is_real else 'made-up samples'}")
+        before = _original(job, net, given)
+        made = net.path if isinstance(net, OnnxBackend) else folder / "plain.onnx"
         if not isinstance(net, OnnxBackend):
             _export(net, made, given, tell)
-            after = compare.measure(onnx(made, threads=1), made.stat().st_size, given)
+            after = _measured(made, given)
             _check_export(job, compare.agreement(before, after), tell)
         if job.form != "fp32":
-            made = _shrunk(job, made, Path(folder) / "small.onnx", given, tell)
+            made = _shrunk(job, made, folder / "small.onnx", calibration, tell)
             tell("comparing")
-            after = compare.measure(onnx(made, threads=1), made.stat().st_size, given)
+            after = _measured(made, given)
             _check_answers(job, compare.agreement(before, after), given)
         os.replace(made, job.out)
     return compare.table(before, after, len(given))
 
 
-def _opened(job: Job) -> tuple[Backend, samples.Samples]:
+def _check_paths(job: Job) -> None:
+    """What is wrong with IN and OUT, before any work is done."""
+    if job.out.suffix != ".onnx":
+        raise SetupError(f"{job.out} must end in .onnx, which is what conversions write")
+    if not job.out.parent.is_dir():
+        raise SetupError(f"the folder {job.out.parent} does not exist; make it first")
+    if job.out.is_dir():
+        raise SetupError(f"{job.out} is a folder; give the name of a file to write")
+    check_exists(job.source)
+    if job.out.exists() and Path(job.source).exists() and job.out.samefile(job.source):
+        raise SetupError(f"{job.out} is the file to be converted itself; give another name to write")
+    if job.form == "fp32" and job.source.endswith(".onnx"):
+        raise SetupError(f"{job.source} is ONNX already; say --int8 or --fp16 to make it smaller")
+
+
+@contextmanager
+def _folder_beside(out: Path) -> Iterator[Path]:
+    """A folder beside the target, so that the last step is a rename within one file system."""
+    try:
+        made = tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.")
+    except OSError as error:
+        raise SetupError(f"nothing can be written into {out.parent}: {error.strerror}; choose another folder") from None
+    with made as folder:
+        yield Path(folder)
+
+
+def _opened(job: Job) -> tuple[Backend, samples.Samples, samples.Samples]:
+    """The network, samples to compare with, and samples to calibrate on."""
     given = samples.read_samples(job.samples) if job.samples is not None else None
     net = open_source(job.source, inputs=job.inputs, weights=job.weights)
     if not net.inputs and given is not None:
         net.inputs = samples.specs_of(given)
+    _check_inputs(job, net)
+    if given is None or job.samples is None:
+        fitting = samples.made_up(net.inputs)
+    else:
+        fitting = samples.named_as(given, net.inputs, job.samples)
+    if job.calibrate is None:
+        return net, fitting, fitting
+    return net, fitting, samples.named_as(samples.read_samples(job.calibrate), net.inputs, job.calibrate)
+
+
+def _check_inputs(job: Job, net: Backend) -> None:
     if not net.inputs:
         raise SetupError(
             f"{job.source} does not say what it takes; "
@@ -77,9 +108,32 @@ def _opened(job: Job) -> tuple[Backend, samples.Samples]:
         )
     if isinstance(net, OnnxBackend) and net.fixed_batch not in (None, 1):
         raise SetupError(f"{job.source} was exported for batches of {net.fixed_batch}; export it with a dynamic one")
-    if given is None:
-        return net, samples.made_up(net.inputs)
-    return net, samples.named_as(given, net.inputs)
+    for spec in net.inputs:
+        if any(size is not None and size < 1 for size in spec.shape):
+            raise SetupError(f'{spec} has a size below 1; write "any" for a size that is free')
+
+
+def _original(job: Job, net: Backend, given: samples.Samples) -> compare.Measure:
+    try:
+        before = compare.measure(net, _size(net, job), given)
+    except SetupError:
+        raise
+    except Exception as error:
+        raise SetupError(f"{job.source} fails on the samples: {reason(error)}; check --input and --samples") from error
+    if any(output.dtype.kind == "f" and np.isnan(output).any() for output in before.outputs):
+        cure = "check them and the network" if given.is_real else "give real ones with --samples, or check the network"
+        what = "samples" if given.is_real else "made-up samples"
+        raise SetupError(f"{job.source} itself gives NaN on the {what}, so there is nothing to compare with; {cure}")
+    return before
+
+
+def _measured(path: Path, given: samples.Samples) -> compare.Measure:
+    try:
+        return compare.measure(onnx(path, threads=1), path.stat().st_size, given)
+    except SetupError:
+        raise
+    except Exception as error:
+        raise SetupError(f"the converted file does not run: {reason(error)}; nothing was written") from error
 
 
 def _export(net: Backend, path: Path, given: samples.Samples, tell: Callable[[str], None]) -> None:
@@ -91,19 +145,25 @@ def _export(net: Backend, path: Path, given: samples.Samples, tell: Callable[[st
     write_onnx(net, path, given)
 
 
-def _check_export(job: Job, alike: compare.Agreement, tell: Callable[[str], None]) -> None:
-    if not alike.relative <= job.tolerance:
+def _check_export(job: Job, alike: list[compare.Agreement], tell: Callable[[str], None]) -> None:
+    worst = compare.largest(alike)
+    if not worst.relative <= job.tolerance:
         raise SetupError(
-            f"the ONNX file differs from {job.source} by {alike.difference:.2g} (largest output {alike.scale:.2g}); "
+            f"the ONNX file differs from {job.source} by {worst.difference:.2g} (largest output {worst.scale:.2g}); "
             f"that is above --tolerance {job.tolerance:g}, so nothing was written"
         )
-    tell(f"checked against the original: largest difference {alike.difference:.2g}")
+    # Scores around 1000 that choose by small differences are within the tolerance whatever they choose.
+    near = min((each.near for each in alike if each.near is not None), default=1.0)
+    if near < job.agreement:
+        raise SetupError(
+            f"the ONNX file gives the same answer as {job.source} on only {near:.1%} of the samples, "
+            f"below --agreement {job.agreement:g}; nothing was written"
+        )
+    tell(f"checked against the original: largest difference {max(each.difference for each in alike):.2g}")
 
 
 def _shrunk(job: Job, plain: Path, path: Path, given: samples.Samples, tell: Callable[[str], None]) -> Path:
     if job.form == "int8":
-        if job.calibrate is not None:
-            given = samples.named_as(samples.read_samples(job.calibrate), onnx(plain).inputs)
         shrink.write_int8(plain, path, given if given.is_real else None, tell)
     else:
         tell("converting to half precision")
@@ -111,14 +171,26 @@ def _shrunk(job: Job, plain: Path, path: Path, given: samples.Samples, tell: Cal
     return path
 
 
-def _check_answers(job: Job, alike: compare.Agreement, given: samples.Samples) -> None:
-    if alike.difference == float("inf"):
-        raise SetupError(f"the {job.form} file answers in other shapes or with NaN; nothing was written")
-    # Made-up samples lie anywhere, so that the smallest change turns answers; they prove nothing here.
-    if given.is_real and alike.same is not None and alike.same < job.agreement:
+def _check_answers(job: Job, alike: list[compare.Agreement], given: samples.Samples) -> None:
+    if any(each.difference == float("inf") for each in alike):
         raise SetupError(
-            f"the {job.form} file gives the same answer on only {alike.same:.1%} of the samples, below --agreement "
+            f"the {job.form} file answers in other shapes, or with NaN or infinity where the original gives numbers; "
+            "nothing was written"
+        )
+    # Made-up samples lie anywhere, so that the smallest change turns answers; they prove nothing here.
+    if not given.is_real:
+        return
+    same = min((each.same for each in alike if each.same is not None), default=1.0)
+    if same < job.agreement:
+        raise SetupError(
+            f"the {job.form} file gives the same answer on only {same:.1%} of the samples, below --agreement "
             f"{job.agreement:g}; nothing was written. More or better samples may help, or --fp16"
+        )
+    worst = compare.largest([each for each in alike if each.same is None] or [compare.Agreement(0.0, 0.0, None)])
+    if worst.relative > 1 - job.agreement:
+        raise SetupError(
+            f"the {job.form} file differs by {worst.difference:.3g} (largest output {worst.scale:.3g}); that share is "
+            f"above {1 - job.agreement:.3g}, which is 1 less --agreement {job.agreement:g}, so nothing was written"
         )
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from timebound.backends.torch import TorchBackend
+from timebound.convert.reason import reason
 from timebound.convert.samples import Samples
 from timebound.errors import MissingExtra, SetupError
 
@@ -33,8 +34,7 @@ def write_onnx(net: TorchBackend, path: Path, samples: Samples) -> None:
     except ModuleNotFoundError as error:
         raise MissingExtra(str(error.name), "convert") from None
     except Exception as error:
-        reason = " ".join(str(error).split())[:400]
-        raise SetupError(f"{net.label} cannot be exported to ONNX: {type(error).__name__}: {reason}") from error
+        raise SetupError(f"{net.label} cannot be exported to ONNX: {type(error).__name__}: {reason(error)}") from error
 
 
 def _export_program(net: TorchBackend, path: Path, example: tuple[Any, ...], outputs: list[str]) -> None:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from timebound.convert.reason import reason
 from timebound.convert.samples import Samples
 from timebound.errors import MissingExtra, SetupError
 
@@ -25,7 +26,7 @@ def write_int8(given: Path, path: Path, samples: Samples | None, tell: Tell) -> 
         from onnxruntime import quantization
         from onnxruntime.quantization.registry import QDQRegistry, QLinearOpsRegistry
         from onnxruntime.quantization.shape_inference import quant_pre_process
-    with tempfile.TemporaryDirectory(dir=path.parent) as folder, _refusals(given, "to eight bits"):
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder, _refusals("to eight bits"):
         ready = Path(folder) / "ready.onnx"
         # Shapes noted by the exporter are in the way of the clean-up, which moves weights about; it finds them anew.
         model = onnx.load(str(given))
@@ -54,7 +55,7 @@ def write_fp16(given: Path, path: Path) -> None:
     with _library():
         import onnx
         from onnxruntime.transformers.float16 import convert_float_to_float16
-    with _refusals(given, "to half precision"):
+    with _refusals("to half precision"):
         onnx.save(convert_float_to_float16(onnx.load(str(given)), keep_io_types=True), str(path))
 
 
@@ -82,13 +83,12 @@ def _library() -> Iterator[None]:
 
 
 @contextmanager
-def _refusals(given: Path, what: str) -> Iterator[None]:
+def _refusals(what: str) -> Iterator[None]:
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)  # advice about preprocessing, which is done here
     try:
         yield
     except Exception as error:
-        reason = " ".join(str(error).split())[:400]
-        raise SetupError(f"{given.name} cannot be brought {what}: {type(error).__name__}: {reason}") from error
+        raise SetupError(f"the network cannot be brought {what}: {type(error).__name__}: {reason(error)}") from error
     finally:
         logging.disable(before)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import sys
 from collections.abc import Callable, Sequence
@@ -9,15 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from timebound.backends.base import Backend
+from timebound.convert.reason import reason
 from timebound.errors import SetupError
 
 
 def open_source(text: str, *, inputs: Sequence[str] | None = None, weights: Path | None = None) -> Backend:
     """The network that `text` names: "model.onnx", "model.pt2", "model.pt" or "net.py:make"."""
-    file, _, function = text.partition(":") if ".py:" in text else (text, "", "")
+    file, function = check_exists(text)
     path = Path(file).resolve()
-    if not path.is_file():
-        raise SetupError(f"{file} does not exist; give an .onnx, .pt2 or .pt file, or net.py:make")
     if weights is not None and not function:
         raise SetupError("--weights fills a network that a function makes; give net.py:make")
     if path.suffix == ".onnx":
@@ -35,7 +35,17 @@ def open_source(text: str, *, inputs: Sequence[str] | None = None, weights: Path
     return torch(_function(path, function), inputs=inputs, weights=weights and weights.resolve(), threads=1)
 
 
-def _function(path: Path, name: str) -> Callable[[], Any]:
+def check_exists(text: str) -> tuple[str, str]:
+    """The file that `text` names, and the function in it or ""; raises `SetupError` if there is no such file."""
+    file, _, function = text.partition(":") if ".py:" in text else (text, "", "")
+    if not Path(file).is_file():
+        raise SetupError(f"{file} does not exist; give an .onnx, .pt2 or .pt file, or net.py:make")
+    return file, function
+
+
+def _function(path: Path, name: str) -> Any:
+    from torch.nn import Module  # imported here for the reason above
+
     sys.path.insert(0, str(path.parent))  # it may import the files beside it
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
@@ -49,5 +59,20 @@ def _function(path: Path, name: str) -> Callable[[], Any]:
     found = getattr(module, name, None)
     if not callable(found):
         raise SetupError(f"{path.name} has no function {name!r}; name one that returns a torch.nn.Module")
-    made: Callable[[], Any] = found
-    return made
+    return found if isinstance(found, Module) else _named(found, f"{path.name}:{name}")
+
+
+def _named(make: Callable[[], Any], label: str) -> Callable[[], Any]:
+    """The same function; if it fails, the sentence says which it was."""
+
+    @functools.wraps(make, updated=())
+    def call() -> Any:
+        try:
+            return make()
+        except Exception as error:
+            raise SetupError(
+                f"{label} failed: {type(error).__name__}: {reason(error)}; "
+                "it is called without arguments and must return a torch.nn.Module"
+            ) from error
+
+    return call

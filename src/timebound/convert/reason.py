@@ -1,0 +1,28 @@
+"""Why a library failed, in one line out of its many."""
+
+from __future__ import annotations
+
+import re
+
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+_SUMMARY = "## Exception summary"
+_CLASS = re.compile(r"<class '(?:[\w.]+\.)?(\w+)'>")
+_LONGEST = 300
+
+
+def reason(error: BaseException) -> str:
+    """The part of an error's text that says what is wrong."""
+    text = _COLOURS.sub("", str(error)).strip()
+    if _SUMMARY in text:
+        # torch.onnx: advice first, then this heading and the errors, the cause of all first.
+        lines = _lines(text.partition(_SUMMARY)[2])
+        return _CLASS.sub(r"\1", lines[0])[:_LONGEST] if lines else type(error).__name__
+    whole = " ".join(text.split())
+    if len(whole) <= _LONGEST:
+        return whole or type(error).__name__
+    # TorchScript: pages of code first, the reason in the last line.
+    return _lines(text)[-1][:_LONGEST]
+
+
+def _lines(text: str) -> list[str]:
+    return [" ".join(line.split()) for line in text.splitlines() if line.strip()]
