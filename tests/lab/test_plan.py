@@ -261,6 +261,9 @@ def test_table_sentences_and_page_tell_the_same_plan() -> None:
     sentences = advice(DEMAND, [found], 1)
     assert f"{found.machines} x two, {found.per_month:,.2f} a month" in sentences[0]
     assert f"{found.per_month:,.2f}" in table([found])
+    assert any(f"takes {found.most_rps:,.1f}/s at most" in one for one in sentences)
+    quick = advice(DEMAND, [msgspec.structs.replace(found, most_rps=FAST_RPS)], 1)
+    assert any("takes 5,000.0/s or more" in one for one in quick)
     curves = {"two": goodput_curve(profile(), TWO, DEMAND, [100.0, 400.0, 900.0])}
     html = page("plan", DEMAND, [found], sentences, curves)
     assert html.count("<svg") == 3

@@ -92,9 +92,12 @@ def test_the_choice_is_explained_in_sentences() -> None:
     assert text.startswith("1 worker x 1 slot x 2 threads answers +40% in time of what the server's own choice")
     assert "In a batch of 4 an item costs 5.00 ms, 50% less than alone" in text
     assert "1 worker x 2 slots x 1 thread: -29% answered in time, +11% memory." in text
-    assert "cannot ask faster" not in text
-    all_of_it = Trial(FIRST, 100.0, 100.0, 1.0, 5.0, 100.0)
-    assert "cannot ask faster" in explain(points(10.0), [all_of_it], all_of_it, 1.0)
+
+
+@pytest.mark.parametrize(("useful", "is_said"), [(99.0, True), (60.0, False)])
+def test_a_load_that_was_none_is_told_of_but_not_one_that_cost_members(useful: float, is_said: bool) -> None:
+    in_time = Trial(FIRST, 100.0, useful, 1.0, 5.0, 100.0)
+    assert ("nothing that could be asked was too much" in explain(points(10.0), [in_time], in_time, 1.0)) == is_said
 
 
 def test_batches_that_do_not_pay_or_do_not_fit_are_not_praised() -> None:

@@ -7,7 +7,7 @@ from html import escape
 
 from timebound.lab.chart import Axis, Line, chart, linear
 from timebound.lab.page import STYLE
-from timebound.lab.plan import ERROR, Demand, Offer, Outlook, cheapest, machines_for
+from timebound.lab.plan import ERROR, FAST_RPS, Demand, Offer, Outlook, cheapest, machines_for
 from timebound.lab.results import in_columns
 
 Curves = Mapping[str, Sequence[Outlook]]
@@ -77,7 +77,8 @@ def advice(demand: Demand, offers: Sequence[Offer], members: int) -> list[str]:
         said.append(f"with {demand.spare} down {best.one_down.in_time:.2%} in time, 99 % within "
                     f"{best.one_down.p99_ms:.1f} ms")  # fmt: skip
     spread = (best.most_high - best.most_low) / best.most_rps
-    said.append(f"one {best.kind.name} takes {best.most_rps:,.1f}/s at most; seeds differ by {spread:.1%}")
+    end = "or more" if best.most_rps >= FAST_RPS else "at most"  # beyond that little is tried
+    said.append(f"one {best.kind.name} takes {best.most_rps:,.1f}/s {end}; seeds differ by {spread:.1%}")
     return said
 
 

@@ -82,9 +82,9 @@ def explain(points: Sequence[Point], trials: Sequence[Trial], chosen: Trial, dea
 
 
 def _about_load(chosen: Trial) -> str:
-    if chosen.goodput < TOO_LITTLE:
+    if chosen.useful_rps < TOO_LITTLE * chosen.offered_rps:  # not by goodput: partial answers are in time too
         return ""
-    return "That was all of it: the load client of this machine cannot ask faster, so other settings may do as well."
+    return "That was all of it: nothing that could be asked was too much for it, so other settings may do as well."
 
 
 def _about_batches(points: Sequence[Point], deadline_s: float) -> str:
