@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from tests.examples.loading import load_file
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "sentiment"
 
 
 @pytest.fixture(scope="module")
 def words() -> ModuleType:
-    """The example's own module, under a name that no other example's can take."""
-    spec = importlib.util.spec_from_file_location("sentiment_words", EXAMPLE / "words.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_file("sentiment_words", EXAMPLE / "words.py")
 
 
 @pytest.mark.parametrize(
