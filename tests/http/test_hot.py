@@ -113,6 +113,17 @@ def test_an_answer_is_written_with_how_it_came_about() -> None:
     ]
 
 
+def test_an_item_that_failed_has_no_quality() -> None:
+    world = World()
+    world.post(BODY)
+    world.deliver(
+        Result(Outcome(b'{"detail":"too small","field":null}', "bad_input"), members=3, of_members=3, batch_size=2)
+    )
+    status, headers, _ = world.answers[0]
+    assert (status, headers["timebound-batch"]) == (422, "2")
+    assert not {"timebound-quality", "timebound-members"} & headers.keys()
+
+
 def test_votes_are_told_only_to_who_asked() -> None:
     for headers, told in (((), None), (((b"timebound-details", b"votes"),), '[{"member":"a"}]')):
         world = World()

@@ -34,10 +34,10 @@ MAX_KEY = 256
 """Characters of a key; longer ones are refused."""
 
 _ANSWER = (
-    b"content-type: %b\r\ncontent-length: %d\r\nx-request-id: %b\r\n"
-    b"timebound-quality: %b\r\ntimebound-members: %d/%d\r\ntimebound-source: %b\r\ntimebound-batch: %d\r\n"
+    b"content-type: %b\r\ncontent-length: %d\r\nx-request-id: %b\r\ntimebound-source: %b\r\ntimebound-batch: %d\r\n"
     b"server-timing: queue;dur=%.3f, prepare;dur=%.3f, infer;dur=%.3f, finish;dur=%.3f\r\n"
 )
+_GOOD = b"timebound-quality: %b\r\ntimebound-members: %d/%d\r\n"
 
 
 class Route:
@@ -158,9 +158,6 @@ class HotPath:
             media,
             len(body),
             request.id.encode(),
-            result.quality.encode(),
-            result.members,
-            result.of_members,
             result.source.encode(),
             result.batch_size,
             result.queue_s * 1e3,
@@ -168,6 +165,8 @@ class HotPath:
             timing.infer_s * 1e3,
             timing.finish_s * 1e3,
         )
+        if not outcome.code:  # an item that failed has no answer whose quality could be told
+            head += _GOOD % (result.quality.encode(), result.members, result.of_members)
         if request.wants_votes and result.votes:
             head += b"timebound-votes: %b\r\n" % result.votes.encode()
         if request.version:
