@@ -53,8 +53,10 @@ def tests(data: Path, *, untidy: bool, writers: bool) -> Iterator[Test]:
     which = known + others
     yield _test("pen tomoe", [_drawn(strokes, place) for place in which], strokes["chars"][which])
     if untidy:
-        yield _untidy(data, "shaky", 11)
-        yield _untidy(data, "flowing", 12)
+        for how, seed in (("shaky", 11), ("flowing", 12)):
+            test = _untidy(data, how, seed)
+            yield test
+            yield _small(test)
     if writers:
         real = np.load(data / WRITERS)
         for writer in (0, 1):
@@ -96,6 +98,16 @@ def _untidy(data: Path, how: str, seed: int, rare: slice | None = None) -> Test:
     pictures = draw(strokes, torch.tensor(places), hand, chunk=16).numpy()
     name = f"pen tomoe, {how}{'' if rare is None else ', rare'} ({seed})"
     return _test(name, pictures, [strokes.chars[place] for place in places])
+
+
+def _small(test: Test) -> Test:
+    """The same as a coarse scan has it: some 33 pixels of ink on a sheet of 64."""
+    sheets = []
+    for ink in test.ink[:, 0]:
+        sheet = Image.new("L", (64, 64))
+        sheet.paste(Image.fromarray((ink * 255).astype(np.uint8)).resize((38, 38), Image.Resampling.HAMMING), (13, 13))
+        sheets.append(read_picture(np.asarray(sheet)))
+    return test._replace(name=test.name + ", small", ink=np.stack(sheets)[:, None])
 
 
 def _bent(data: Path, seed: int) -> Test:
@@ -198,7 +210,7 @@ def main() -> None:
     parser.add_argument(
         "--models", type=folder_with(*MEMBERS), default=MODELS, help="folder of ONNX files, as export.py writes it"
     )
-    parser.add_argument("--untidy", action="store_true", help="two more tests, in untidy hands; needs torch, a minute")
+    parser.add_argument("--untidy", action="store_true", help="four more tests, in untidy hands; needs torch, a minute")
     parser.add_argument("--no-writers", action="store_true", help="leave the two people's pictures alone")
     parser.add_argument("--choose", action="store_true", help="only the tests that weights are chosen by; needs torch")
     chosen = parser.parse_args()
