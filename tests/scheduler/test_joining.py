@@ -237,6 +237,8 @@ def test_a_request_of_infinite_size_gets_its_fallback_at_once_and_no_slot() -> N
     world.asked[1][2](Outcome(b"cheap"))
     world.asked[2][2](Outcome(b"cheap"))
     assert world.answered() == ["endless", "again"]
+    # Each had a fallback of its own computed.
+    assert [result.source for _, result in world.delivered if isinstance(result, Result)] == ["computed", "computed"]
     assert world.sent == []
     assert world.dispatcher.waiting == 0
 

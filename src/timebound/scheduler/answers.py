@@ -329,6 +329,7 @@ class Answers:
 
 
 def _deliver(attempt: Attempt, result: Result | RequestError) -> None:
-    if attempt.has_joined and isinstance(result, Result):
+    # A fallback is computed for each attempt by itself.
+    if attempt.has_joined and isinstance(result, Result) and result.quality is not Quality.FALLBACK:
         result = msgspec.structs.replace(result, source=Source.JOINED)
     attempt.deliver(result)
