@@ -55,13 +55,15 @@ class Correction(tb.Model):
 
     def size(self, request: Any) -> float:
         # One row per character of the first candidate; the others add none, and `encode` reads none above LONGEST.
-        length = len(request.sentence_list[0])
+        length = len(request.sentence_list[_best(request)])
         return length + 1 if length <= LONGEST else math.inf
 
     def prepare(self, request: Any) -> Any:
-        if len(request.sentence_list[0]) > LONGEST:  # only where its size could not be asked for
+        best = _best(request)
+        sentences, phonemes = request.sentence_list[best:], request.phoneme_sequence_list[best:]
+        if len(sentences[0]) > LONGEST:  # only where its size could not be asked for
             raise tb.BadInput(f"more than {LONGEST} characters", field="sentence_list")
-        return encode(self.alphabet, request.sentence_list, request.phoneme_sequence_list)
+        return encode(self.alphabet, sentences, phonemes)
 
     def infer(self, batch: Any) -> Any:
         longest = max(len(table) for table in batch)
@@ -71,10 +73,15 @@ class Correction(tb.Model):
         return self.net(padded)
 
     def finish(self, output: Any, request: Any) -> Any:
-        return _answer(request, self.editor.corrected(request.sentence_list[0], output, self.limits))
+        return _answer(request, self.editor.corrected(request.sentence_list[_best(request)], output, self.limits))
 
     def fallback(self, request: Any) -> Any:
-        return _answer(request, request.sentence_list[0])
+        return _answer(request, request.sentence_list[_best(request)])
+
+
+def _best(request: Any) -> int:
+    """The place of the first candidate that says anything: a recogniser may be at a loss for its first."""
+    return next((place for place, sentence in enumerate(request.sentence_list) if sentence), 0)
 
 
 def _answer(request: Any, sentence: str) -> dict[str, Any]:

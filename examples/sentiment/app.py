@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -70,9 +70,10 @@ class Sentiment(tb.Model):
 
 def _check_time(time: str | None) -> None:
     try:
-        if time is not None:
-            datetime.fromisoformat(time)
-    except ValueError:
+        when = datetime.fromisoformat(time) if time is not None else None
+        if when is not None and when.tzinfo is not None:
+            when.astimezone(UTC)  # which the first and the last hours of all may not have
+    except (ValueError, OverflowError):
         raise tb.BadInput("time cannot be read; send it as 2026-03-02T08:15, or leave it out", field="time") from None
 
 

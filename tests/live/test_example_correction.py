@@ -98,5 +98,8 @@ def test_a_list_that_is_none_is_refused_by_name(serving: Serving, candidates: An
     assert "sentence_list" in response.json()["field"]
 
 
-def test_an_empty_first_candidate_is_answered(serving: Serving) -> None:
-    assert serving.http.post("/inference", json=body(["", "好"])).status_code == 200
+def test_the_first_candidate_that_says_anything_counts_as_the_first(serving: Serving) -> None:
+    long = "今天天氣很好" * 20
+    for candidates, answer in ((["", "", "今天天氣很好"], "今天天氣很好"), (["", long], long), (["", ""], "")):
+        response = serving.http.post("/inference", json=body(candidates))
+        assert (response.status_code, response.json()["answer"]) == (200, answer)

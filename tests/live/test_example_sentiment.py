@@ -57,9 +57,17 @@ def test_post_without_words_is_refused_alone() -> None:
 
 def test_time_that_is_none_is_refused_by_name() -> None:
     with Serving(EXAMPLE) as server:
-        refused = server.http.post("/predictions/sentiment", json={"text": "fine", "time": "yesterday"})
-        assert (refused.status_code, refused.json()["field"]) == (422, "time")
-        for time in ("2026-03-02", "2026-03-02T08:15", "2026-03-02T08:15:00+02:00", "2026-03-02T08:15Z", None):
+        for time in ("yesterday", "0001-01-01T00:00+02:00", "9999-12-31T23:59-05:00"):
+            refused = server.http.post("/predictions/sentiment", json={"text": "fine", "time": time})
+            assert (refused.status_code, refused.json()["field"]) == (422, "time")
+        for time in (
+            "0001-01-01T00:00",
+            "2026-03-02",
+            "2026-03-02T08:15",
+            "2026-03-02T08:15:00+02:00",
+            "2026-03-02T08:15Z",
+            None,
+        ):
             assert server.http.post("/predictions/sentiment", json={"text": "fine", "time": time}).status_code == 200
 
 
