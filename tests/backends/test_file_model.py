@@ -117,6 +117,15 @@ def test_what_does_not_fit_the_dtype_is_that_items_error(tmp_path: Path, value: 
     )
 
 
+def test_a_number_too_large_for_the_dtype_is_named_by_its_place(tmp_path: Path) -> None:
+    fine, bad = answers(save_doubler(tmp_path / "m.onnx"), {"x": [1e38, 2, 3]}, {"x": [1, 2, -1e39]})
+    assert said(fine)["y"][0] == pytest.approx(2e38)
+    assert (bad.code, said(bad)) == (
+        "bad_input",
+        {"detail": "a number beyond what float32 can hold", "field": "x[2]"},
+    )
+
+
 def test_a_wrong_type_or_a_missing_input_is_named_by_its_field(tmp_path: Path) -> None:
     wrong, missing = answers(save_doubler(tmp_path / "m.onnx"), {"x": ["a", "b", "c"]}, {})
     assert (wrong.code, said(wrong)["field"]) == ("bad_input", "x[0]")

@@ -57,8 +57,8 @@ def test_post_without_words_is_refused_alone() -> None:
 
 def test_time_that_is_none_is_refused_by_name() -> None:
     with Serving(EXAMPLE) as server:
-        for time in ("yesterday", "0001-01-01T00:00+02:00", "9999-12-31T23:59-05:00"):
-            refused = server.http.post("/predictions/sentiment", json={"text": "fine", "time": time})
+        for wrong in ("yesterday", "0001-01-01T00:00+02:00", "9999-12-31T23:59-05:00"):
+            refused = server.http.post("/predictions/sentiment", json={"text": "fine", "time": wrong})
             assert (refused.status_code, refused.json()["field"]) == (422, "time")
         for time in (
             "0001-01-01T00:00",

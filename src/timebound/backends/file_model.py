@@ -66,13 +66,17 @@ class _ModelFile(Model):
 
 def _item(spec: TensorSpec, value: Any) -> Any:
     try:
-        array = np.asarray(value, dtype=np.dtype(spec.dtype))
+        with np.errstate(over="ignore"):
+            array = np.asarray(value, dtype=np.dtype(spec.dtype))
     except (ValueError, TypeError, OverflowError):
         raise BadInput(f"not a rectangular list of {spec.dtype}", field=spec.name) from None
     wanted = spec.shape[1:]
     if array.ndim != len(wanted) or any(w is not None and w != g for w, g in zip(wanted, array.shape, strict=True)):
         shape = ["any" if w is None else w for w in wanted]
         raise BadInput(f"has shape {list(array.shape)}, the model takes {shape}", field=spec.name)
+    if array.dtype.kind == "f" and not (fits := np.isfinite(array)).all():  # JSON has no infinity: it was made here
+        place = "".join(f"[{at}]" for at in np.argwhere(~fits)[0])
+        raise BadInput(f"a number beyond what {spec.dtype} can hold", field=spec.name + place)
     return array
 
 
