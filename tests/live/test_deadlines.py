@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from tests.live.gate import Gate
@@ -131,3 +132,31 @@ def test_a_request_cannot_ask_for_more_than_the_cap(gate: Gate) -> None:
     with Serving(MODELS / "waits.py", "--workers", "1", "--max-deadline", "200ms") as serving:
         assert_missed(ask_what_never_comes(serving, gate, "Timebound-Timeout-Ms: 40000"))
         assert_missed(ask_what_never_comes(serving, gate))
+
+
+SLOW = """
+import time, timebound as tb
+
+class Slow(tb.Model):
+    deadline = 0.02
+    example = {"n": 1}
+    class Request(tb.Struct):
+        n: int
+    def infer(self, batch):
+        time.sleep(0.05)
+        return [{} for _ in batch]
+"""
+
+
+def test_a_model_that_is_slower_than_its_deadline_is_told_at_the_start(tmp_path: Path) -> None:
+    app = tmp_path / "app.py"
+    app.write_text(SLOW)
+    with Serving(app) as serving:
+        said = serving.said
+        assert "longer than its deadline" in said
+        assert "no answer will be in time; raise the deadline" in said
+    app.write_text(SLOW + "    def fallback(self, request):\n        return {}\n")
+    with Serving(app) as serving:
+        assert "every answer will be its fallback" in serving.said
+    with Serving(app, "--deadline", "1s") as serving:
+        assert "longer than its deadline" not in serving.said
