@@ -163,6 +163,10 @@ class Outcome(msgspec.Struct, frozen=True):
     media: str = "application/json"
 
 
+UNFINISHED = "unfinished"
+"""The code of an item that fewer members than all make no answer of, though more may: no client ever sees it."""
+
+
 class Timing(msgspec.Struct, frozen=True):
     """Seconds a batch spent in each of a worker's stages."""
 

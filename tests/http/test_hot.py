@@ -113,15 +113,14 @@ def test_an_answer_is_written_with_how_it_came_about() -> None:
     ]
 
 
-def test_an_item_that_failed_has_no_quality() -> None:
+def test_an_item_that_failed_has_neither_quality_nor_votes() -> None:
     world = World()
-    world.post(BODY)
-    world.deliver(
-        Result(Outcome(b'{"detail":"too small","field":null}', "bad_input"), members=3, of_members=3, batch_size=2)
-    )
+    world.post(BODY, (b"timebound-details", b"votes"))
+    outcome = Outcome(b'{"detail":"too small","field":null}', "bad_input")
+    world.deliver(Result(outcome, members=3, of_members=3, batch_size=2, votes='[{"member":"a"}]'))
     status, headers, _ = world.answers[0]
     assert (status, headers["timebound-batch"]) == (422, "2")
-    assert not {"timebound-quality", "timebound-members"} & headers.keys()
+    assert not {"timebound-quality", "timebound-members", "timebound-votes"} & headers.keys()
 
 
 def test_votes_are_told_only_to_who_asked() -> None:

@@ -16,6 +16,14 @@ def stumbling() -> Iterator[Serving]:
         yield serving
 
 
+def test_what_finish_cannot_do_with_the_first_members_output_waits_for_the_second(stumbling: Serving) -> None:
+    answer = stumbling.http.post("/predictions/stumbles", json={"n": 15})
+    assert (answer.status_code, answer.json()) == (200, [0.5])
+    assert answer.headers["timebound-members"] == "2/2"
+    refused = stumbling.http.post("/predictions/stumbles", json={"n": 16})
+    assert (refused.status_code, refused.json()["detail"]) == (422, "sixteen")
+
+
 @pytest.mark.parametrize(("n", "what"), [(13, "fails"), (14, "hangs")])
 def test_the_first_members_answer_counts_when_the_second(stumbling: Serving, n: int, what: str) -> None:
     answer = stumbling.http.post("/predictions/stumbles", json={"n": n})

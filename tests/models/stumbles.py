@@ -1,4 +1,4 @@
-"""An ensemble of two whose second member fails or hangs when an item asks for it."""
+"""An ensemble of two whose second member fails or hangs when an item asks for it, or whose answer is too sure."""
 
 import time
 from typing import Any
@@ -33,3 +33,10 @@ class Stumbles(tb.Model):
 
     def prepare(self, request: Request) -> Any:
         return np.array([request.n])
+
+    def finish(self, output: Any, request: Request) -> Any:
+        if request.n == 15 and output == 1.0:  # what the first member says alone
+            raise tb.BadInput("too sure to be true")
+        if request.n == 16:
+            raise tb.BadInput("sixteen")
+        return output

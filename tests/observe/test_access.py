@@ -14,9 +14,10 @@ from timebound.types import Outcome, Quality, Request, Result, Source
 REFUSED = Refused("m", "r2", "queue_full", 429, 0.0001)
 
 
-def answered(name: str) -> Answered:
+def answered(name: str, code: str = "") -> Answered:
     request = Request(name, "m", b"", 0.0, 1.0)
-    return Answered(request, Result(Outcome(b"{}"), Quality.PARTIAL, Source.STORED, batch_size=4), 200, 0.012345)
+    result = Result(Outcome(b"{}", code), Quality.PARTIAL, Source.STORED, batch_size=4)
+    return Answered(request, result, 422 if code else 200, 0.012345)
 
 
 def logged(caplog: pytest.LogCaptureFixture, *events: Any) -> list[dict[str, Any]]:
@@ -36,6 +37,13 @@ def test_an_answer_is_one_line_with_how_it_came_about(caplog: pytest.LogCaptureF
     assert (line["name"], line["msg"]) == ("timebound.access", "request")
     fields = ("model", "status", "ms", "quality", "source", "batch", "request_id")
     assert [line[field] for field in fields] == ["m", 200, 12.35, "partial", "stored", 4, "r1"]
+
+
+def test_an_item_that_failed_has_its_code_and_no_quality(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    (line,) = logged(caplog, answered("r1", "bad_input"))
+    assert (line["status"], line["code"], line["batch"]) == (422, "bad_input", 4)
+    assert "quality" not in line
 
 
 def test_a_refusal_is_one_line_with_its_code(caplog: pytest.LogCaptureFixture) -> None:

@@ -12,7 +12,7 @@ from timebound.errors import BadInput, DeadlineMissed, KeyReused
 from timebound.events import Degraded
 from timebound.store.base import JOINED, OWNER, UNAVAILABLE, Claim, Key, Kind, Settle, Stored
 from timebound.store.memory import Memory
-from timebound.types import Outcome, Report, Result, Source, Timing
+from timebound.types import UNFINISHED, Outcome, Report, Result, Source, Timing
 
 
 def test_a_member_that_fails_leaves_what_the_members_before_it_said() -> None:
@@ -26,6 +26,59 @@ def test_a_member_that_fails_leaves_what_the_members_before_it_said() -> None:
     assert world.qualities() == {"bad": "partial", "good": "full"}
     reasons = [event.reason for event in world.seen if isinstance(event, Degraded)]
     assert reasons == ["member_failed"]
+
+
+def report_unfinished(world: World, *, timeout_s: float) -> None:
+    """The first of two members is done, and `finish` could do nothing with what it said."""
+    world.up("a")
+    for turn in range(6):  # so that the scheduler knows of the second member that it is slow
+        world.submit(f"before {turn}")
+        world.loop.run_due()
+        world.loop.advance(0.01)
+        world.answer("a", members=1)
+        world.loop.advance(0.3)
+        world.answer("a")
+    world.delivered.clear()
+    world.submit("odd", timeout_s=timeout_s)
+    world.loop.run_due()
+    world.loop.advance(0.01)
+    world.dispatcher.report("a", Report([Outcome(b"{}", code=UNFINISHED)], Timing(), 1, 2))
+
+
+def test_what_fewer_members_make_no_answer_of_waits_for_the_others() -> None:
+    world = World(members=2)
+    report_unfinished(world, timeout_s=1.0)
+    assert (world.decided[-1], world.delivered) == (("a", True), [])
+    world.answer("a")
+    assert world.qualities() == {"odd": "full"}
+
+
+@pytest.mark.parametrize("has_fallback", [True, False])
+def test_where_no_more_members_run_what_is_unfinished_gets_its_fallback_or_its_error(has_fallback: bool) -> None:
+    world = World(members=2, has_fallback=has_fallback)
+    report_unfinished(world, timeout_s=0.2)
+    assert world.decided[-1] == ("a", False)
+    for _, _, done in world.asked:
+        done(Outcome(b"cheap"))
+    ((_, result),) = world.delivered
+    assert isinstance(result, Result)
+    assert (result.quality, result.outcome.code) == (("fallback", "") if has_fallback else ("partial", "model_failed"))
+    told = [(event.count, event.quality) for event in world.seen if isinstance(event, Degraded)]
+    assert told == [(1, "fallback")] * has_fallback
+
+
+def test_what_is_unfinished_gets_what_the_members_before_said() -> None:
+    world = World(members=3)
+    world.up("a")
+    world.submit("odd")
+    world.loop.run_due()
+    world.loop.advance(0.01)
+    world.dispatcher.report("a", Report([Outcome(b"first")], Timing(), 1, 3))
+    world.loop.advance(0.7)
+    world.dispatcher.report("a", Report([Outcome(b"{}", code=UNFINISHED)], Timing(), 2, 3))
+    assert [(name, result.outcome.body) for name, result in world.delivered if isinstance(result, Result)] == [
+        ("odd", b"first")
+    ]
 
 
 def test_an_attempt_with_the_same_key_joins_and_both_are_answered_once() -> None:

@@ -167,8 +167,8 @@ class HotPath:
         )
         if not outcome.code:  # an item that failed has no answer whose quality could be told
             head += _GOOD % (result.quality.encode(), result.members, result.of_members)
-        if request.wants_votes and result.votes:
-            head += b"timebound-votes: %b\r\n" % result.votes.encode()
+            if request.wants_votes and result.votes:
+                head += b"timebound-votes: %b\r\n" % result.votes.encode()
         if request.version:
             head += b"timebound-version: %b\r\n" % (result.version or request.version).encode()
         respond(status, head, body)

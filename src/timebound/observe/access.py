@@ -58,12 +58,13 @@ def _fields(event: Answered | Refused) -> dict[str, object]:
             "request_id": event.request_id,
         }
     result = event.result
+    code = result.outcome.code
     return {
         **_whose(event.request.client),
         "model": event.request.model,
         "status": event.status,
         "ms": ms,
-        "quality": str(result.quality),
+        **({"code": code} if code else {"quality": str(result.quality)}),
         "source": str(result.source),
         "batch": result.batch_size,
         "request_id": event.request.id,

@@ -33,9 +33,9 @@ from timebound.scheduler.ticket import Batch, ModelSpec, State, Step, Ticket
 from timebound.scheduler.trials import Trials
 from timebound.scheduler.watchdog import Watchdog
 from timebound.store.base import Store
-from timebound.types import Deliver, Loss, ModelInfo, Outcome, Quality, Report, Request, Result
+from timebound.types import UNFINISHED, Deliver, Loss, ModelInfo, Quality, Report, Request, Result
 
-_INFERRED = ("", "model_failed")
+_INFERRED = ("", "model_failed", UNFINISHED)
 """Outcomes of items that reached `infer`; the others were refused before, and took hardly any time."""
 
 _ASK_AFTER = 0.1
@@ -350,7 +350,7 @@ class Dispatcher:
 
     def _deliver(self, running: Running, report: Report, step: Step) -> None:
         """Answer who leaves now, and keep for the others what they would be answered now."""
-        leaving = set(map(id, step.leave))
+        leaving, unfinished = set(map(id, step.leave)), 0
         for place, (ticket, outcome) in enumerate(zip(running.tickets, report.outcomes, strict=True)):
             pending: Pending | None = ticket.payload
             if pending is None or not (pending.attempts or pending.is_claimed):
@@ -359,27 +359,26 @@ class Dispatcher:
                 self._events.emit(Degraded(running.batch.model, 1, Quality.PARTIAL, "member_failed"))
                 self._answers.give(pending, pending.best)
                 continue
-            result = self._result(running, place, outcome, report)
+            result = running.result(place, outcome, report)
             is_over = not step.go and not pending.attempts  # for whoever comes for it by its key
-            if outcome.code or is_over or id(ticket) in leaving:  # an item's own error is final, whoever else goes on
+            if outcome.code == UNFINISHED:
+                if not step.go or id(ticket) in leaving:
+                    unfinished += id(ticket) in leaving
+                    self._leave_unfinished(pending, result, step.reason)
+            elif outcome.code or is_over or id(ticket) in leaving:  # an item's own error is final, whoever else goes on
                 self._answers.give(pending, result)
             elif pending.best is None or pending.best.members < report.members:
                 pending.best = result
-        if step.leave and not report.is_final:
-            self._events.emit(Degraded(running.batch.model, len(step.leave), Quality.PARTIAL, step.reason))
+        if not report.is_final and (count := len(step.leave) - unfinished):
+            self._events.emit(Degraded(running.batch.model, count, Quality.PARTIAL, step.reason))
 
-    def _result(self, running: Running, place: int, outcome: Outcome, report: Report) -> Result:
-        return Result(
-            outcome,
-            quality=Quality.FULL if report.is_final else Quality.PARTIAL,
-            members=report.members,
-            of_members=report.of_members,
-            batch_size=len(running.tickets),
-            queue_s=running.batch.started - running.tickets[place].arrived,
-            timing=report.timing,
-            votes=report.votes.get(place, ""),
-            version=running.tickets[place].payload.info.version,
-        )
+    def _leave_unfinished(self, pending: Pending, result: Result, reason: str) -> None:
+        """No more members come, and those that ran make no answer: an earlier one, its fallback, or the error."""
+        if pending.attempts and (pending.best is not None or pending.info.has_fallback):
+            self._answers.give_up(pending, reason)
+        else:
+            failed = msgspec.structs.replace(result.outcome, code="model_failed")
+            self._answers.give(pending, pending.best or msgspec.structs.replace(result, outcome=failed))
 
     def _count_slots(self) -> None:
         self._scheduler.set_slots(len(self._floor))

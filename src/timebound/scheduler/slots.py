@@ -9,6 +9,7 @@ from typing import Protocol
 import msgspec
 
 from timebound.scheduler.ticket import Batch, Ticket
+from timebound.types import Outcome, Quality, Report, Result
 
 Slot = Hashable
 
@@ -30,6 +31,21 @@ class Running(msgspec.Struct, eq=False):
     stage_started: float
     is_hung: bool = False
     """Its worker has been killed for it; the slot is not down yet."""
+
+    def result(self, place: int, outcome: Outcome, report: Report) -> Result:
+        """What the report says of the ticket at this place, with how it came about."""
+        ticket = self.tickets[place]
+        return Result(
+            outcome,
+            quality=Quality.FULL if report.is_final else Quality.PARTIAL,
+            members=report.members,
+            of_members=report.of_members,
+            batch_size=len(self.tickets),
+            queue_s=self.batch.started - ticket.arrived,
+            timing=report.timing,
+            votes=report.votes.get(place, ""),
+            version=ticket.payload.info.version,
+        )
 
 
 class Floor:

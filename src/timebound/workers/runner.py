@@ -14,7 +14,7 @@ from timebound.body import is_too_deep, read_json
 from timebound.clock import Clock
 from timebound.errors import RequestError
 from timebound.model import Model, name_of
-from timebound.types import Outcome, Report, Timing
+from timebound.types import UNFINISHED, Outcome, Report, Timing
 from timebound.workers.votes import votes_line
 
 log = logging.getLogger("timebound.worker")
@@ -153,7 +153,10 @@ class Runner:
         if batch.asked:
             voted, outputs = outputs, [out.output if isinstance(out, _Voted) else out for out in outputs]
         each = zip(batch.requests, outputs, batch.bodies, strict=True)
-        finished = iter([self._finish(request, out, body) for request, out, body in each])
+        done = [self._finish(request, out, body) for request, out, body in each]
+        if members < self.members:  # what `finish` cannot do with these, it may with all
+            done = [msgspec.structs.replace(one, code=UNFINISHED) if one.code else one for one in done]
+        finished = iter(done)
         outcomes = [batch.refused.get(place) or next(finished) for place in range(batch.size)]
         votes = self._votes(batch, voted) if batch.asked else {}
         timing = Timing(batch.prepare_s, infer_s, self._clock.now() - start)
