@@ -13,6 +13,7 @@ from tests.convert.test_convert import complaint, run
 from tests.models.torch_files import save_export, save_script
 from torch import Tensor, nn
 
+from timebound.backends.onnx import OnnxBackend
 from timebound.convert.compare import Measure, agreement
 from timebound.errors import SetupError
 
@@ -87,7 +88,27 @@ class Eigen(nn.Module):
         return torch.linalg.eigvals(x[:, :, None] * x[:, None, :]).abs()
 
 
+class Named(Line):
+    """Outputs called as the exporter calls values inside, or as the input."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        return {"score": self.line(x), self.name: x.mean(1) + 1}
+
+
 FACTORIES = """
+def inner():
+    return Named("mean")
+
+def given():
+    return Named("x")
+
+def fine():
+    return Named("average")
+
 def asks(size):
     return None
 
@@ -273,6 +294,15 @@ def test_the_reason_is_kept_of_what_torch_says(tmp_path: Path, made: str) -> Non
     sentence = complaint(f"{made}Eigen", out, inputs=FOUR)
     assert "DispatchError: No ONNX function found for <OpOverload(op='aten.linalg_eig'" in sentence
     assert "\x1b" not in sentence
+
+
+def test_an_output_with_a_name_that_is_taken_is_named(tmp_path: Path, made: str) -> None:
+    out = tmp_path / "o.onnx"
+    for factory, name in (("inner", "mean"), ("given", "x")):
+        sentence = complaint(f"{made}{factory}", out, inputs=FOUR)
+        assert f"its output {name} has the name of an input or of a value inside; call it something else" in sentence
+    run(f"{made}fine", out, inputs=FOUR)
+    assert [spec.name for spec in OnnxBackend(out).outputs] == ["score", "average"]
 
 
 def test_a_result_that_does_not_run_is_named(tmp_path: Path, made: str, monkeypatch: pytest.MonkeyPatch) -> None:

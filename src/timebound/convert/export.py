@@ -6,6 +6,7 @@ import contextlib
 import io
 import logging
 import warnings
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -31,10 +32,26 @@ def write_onnx(net: TorchBackend, path: Path, samples: Samples) -> None:
                 _export_script(net, path, example, outputs)
             else:
                 _export_program(net, path, example, outputs)
+        twice = _named_twice(path, outputs)
     except ModuleNotFoundError as error:
         raise MissingExtra(str(error.name), "convert") from None
     except Exception as error:
         raise SetupError(f"{net.label} cannot be exported to ONNX: {type(error).__name__}: {reason(error)}") from error
+    if twice:
+        raise SetupError(
+            f"{net.label}: its output {twice[0]} has the name of an input or of a value inside; call it something else "
+            "in what forward() returns"
+        )
+
+
+def _named_twice(path: Path, outputs: list[str]) -> list[str]:
+    """Outputs whose name the exporter gave to something else too: no engine would read the file."""
+    import onnx  # an extra, as the exporters' own needs are
+
+    graph = onnx.load(path).graph
+    values = [*graph.input, *graph.initializer]
+    names = Counter([*(value.name for value in values), *(name for node in graph.node for name in node.output)])
+    return [name for name in outputs if names[name] > 1]
 
 
 def _export_program(net: TorchBackend, path: Path, example: tuple[Any, ...], outputs: list[str]) -> None:
