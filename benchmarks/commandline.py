@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TypeVar
 
@@ -14,6 +15,9 @@ from benchmarks.processes import StartError
 from benchmarks.workload import default_folder
 
 T = TypeVar("T")
+
+NEEDED = ("fastapi", "onnx")
+"""What benchmarks need besides the core install: to compare with, and to build networks."""
 
 
 class Failed(Exception):
@@ -77,6 +81,11 @@ def finish(program: str, measure: Callable[[], T]) -> T:
     """Run the measurement; what can go wrong is told in a sentence and ends in `Failed`. Servers are stopped."""
     # Unwind on SIGTERM as on Ctrl-C.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    missing = [name for name in NEEDED if find_spec(name) is None]
+    if missing:
+        cure = "pip install -r requirements/dev.txt"
+        print(f"{program}: not installed: {', '.join(missing)}; {cure}", file=sys.stderr)
+        raise Failed(1)
     try:
         return measure()
     except StartError as failure:

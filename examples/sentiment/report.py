@@ -224,6 +224,8 @@ def main() -> None:
     parser.add_argument("--by", choices=("hour", "day"), default="hour", help="a column of it (default: hour)")
     parser.add_argument("--out", type=Path, default=Path(), help="folder for users.png and topic.png")
     options = parser.parse_args()
+    if options.users < 1:
+        parser.error(f"--users {options.users}: the first picture needs one user at least")
     answers = read(options.store, options.namespace)
     if not answers:
         raise SystemExit("nothing to draw; send posts with an id to a server with this store, for example with feed.py")

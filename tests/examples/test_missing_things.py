@@ -42,6 +42,7 @@ def last_words(*command: str) -> str:
         ("correction/prepare.py --data WRONG --candidates insects/app.py --work W", "WRONG/words_mcbopomofo.tsv.gz is"),
         ("correction/train.py fit --work WRONG --out OUT", "WRONG has no real.npz; prepare.py --work WRONG writes it"),
         ("sentiment/evaluate.py --data WRONG", "WRONG/semeval2017_task4a.tsv.gz is not there; README.md says"),
+        ("sentiment/report.py --users 0", "--users 0: the first picture needs one user at least"),
         ("sentiment/training/train.py WRONG --out OUT", "WRONG has no posts.npz; prepare.py --out WRONG writes it"),
         ("sentiment/training/export.py WRONG", "WRONG is not there; train.py writes it"),
     ],
