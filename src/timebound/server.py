@@ -33,7 +33,7 @@ from timebound.http.hot import HotPath
 from timebound.http.listener import Listener, bind, tls_context
 from timebound.http.results import Results
 from timebound.observe.access import AccessLog
-from timebound.observe.life import log_life
+from timebound.observe.life import log_life, warn_if_slow
 from timebound.observe.metrics import Metrics
 from timebound.profile import ProfileFile, this_machine
 from timebound.scheduler.dispatcher import Dispatcher
@@ -295,8 +295,7 @@ class Server:
         for info in models:
             if self._config.deadline is not None:
                 info = msgspec.structs.replace(info, deadline_s=self._config.deadline)  # noqa: PLW2901
-            if info.warm_up_s > info.deadline_s:
-                _warn_of_slowness(info)
+            warn_if_slow(info)
             self._dispatcher.add_model(info, self._profiles.get(info.name))
             self._gate.open_for(info)
             self._app.serve(info)
@@ -421,18 +420,6 @@ async def serve(target: Path, config: Config) -> int:
         signal.signal(number, signal.SIG_IGN)
     log.info("stopped")
     return 0
-
-
-def _warn_of_slowness(info: ModelInfo) -> None:
-    """What every client would find out one by one is said once, at the start."""
-    what = "every answer will be its fallback" if info.has_fallback else "no answer will be in time"
-    if info.members > 1:
-        what = "answers will be partial at best"
-    log.warning(
-        "a lone request took longer than its deadline: if the machine is not busier than usual, %s; raise the deadline,"
-        " or serve a smaller network", what,
-        extra={"model": info.name, "took_s": round(info.warm_up_s, 4), "deadline_s": info.deadline_s},
-    )  # fmt: skip
 
 
 def run(target: Path, config: Config) -> int:

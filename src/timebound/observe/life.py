@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from timebound.events import Answered, BatchesShrunk, BatchLost, Events, Quarantined, WorkerDown, WorkerUp
+from timebound.types import ModelInfo
 
 log = logging.getLogger("timebound.server")
 
@@ -17,6 +18,20 @@ def log_life(events: Events) -> None:
     events.on(BatchLost, _batch_lost)
     events.on(BatchesShrunk, _batches_shrunk)
     events.on(Quarantined, _quarantined)
+
+
+def warn_if_slow(info: ModelInfo) -> None:
+    """What every client would find out one by one is said once: at warm-up this model took longer than it may."""
+    if info.warm_up_s <= info.deadline_s:
+        return
+    what = "every answer will be its fallback" if info.has_fallback else "no answer will be in time"
+    if info.members > 1:
+        what = "answers will be partial at best"
+    log.warning(
+        "a lone request took longer than its deadline: if the machine is not busier than usual, %s; raise the deadline,"
+        " or serve a smaller network", what,
+        extra={"model": info.name, "took_s": round(info.warm_up_s, 4), "deadline_s": info.deadline_s},
+    )  # fmt: skip
 
 
 def _answered(event: Answered) -> None:
