@@ -107,6 +107,6 @@ def _fit(ink: Ink, top: int, bottom: int, left: int, right: int) -> Ink:
     room = int(half) + 1
     x, y = (left + right) / 2 + room, (top + bottom) / 2 + room
     wide = Image.fromarray(np.pad(ink, room))
-    # Scans are often smaller than the frame, and a softer filter would blur their strokes.
+    # A small scan is enlarged here, and a softer filter would blur its strokes.
     frame = wide.resize((_SIDE, _SIDE), Image.Resampling.LANCZOS, box=(x - half, y - half, x + half, y + half))
-    return np.clip(np.asarray(frame, np.float32), 0, 1)  # the filter swings a little beyond both
+    return np.clip(np.asarray(frame, np.float32), 0, 1)  # the filter swings beyond both
