@@ -25,7 +25,8 @@ ALLOWED: Mapping[str, set[str]] = {
     "scaffold": BASE,
     "convert": BASE | {"backends"},
     "store": BASE | {"events", "config"},
-    "scheduler": BASE | {"events", "store"},  # the store's contract
+    "scheduler": BASE,
+    "requests": BASE | {"events", "scheduler", "store"},  # the store's contract
     "workers": BASE | {"backends", "target", "model", "body", "schema", "events", "log"},
     "lab": BASE | {"backends", "scheduler", "schema", "workers", "target", "model", "profile"},
     "admission": BASE,
@@ -35,7 +36,19 @@ ALLOWED: Mapping[str, set[str]] = {
     "doctor": BASE | {"admission", "config", "model", "events", "target", "store", "workers", "http", "lab"},
     "server": BASE
     | NOUNS
-    | {"backends", "target", "scheduler", "split", "store", "workers", "admission", "http", "observe", ROOT},
+    | {
+        "backends",
+        "target",
+        "scheduler",
+        "requests",
+        "split",
+        "store",
+        "workers",
+        "admission",
+        "http",
+        "observe",
+        ROOT,
+    },
     "cli": {
         "admission",
         "config",

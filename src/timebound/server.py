@@ -36,7 +36,7 @@ from timebound.observe.access import AccessLog
 from timebound.observe.life import log_life, warn_if_slow
 from timebound.observe.metrics import Metrics
 from timebound.profile import ProfileFile, this_machine
-from timebound.scheduler.dispatcher import Dispatcher
+from timebound.requests.dispatcher import Dispatcher
 from timebound.scheduler.scheduler import Scheduler
 from timebound.scheduler.ticket import Batch
 from timebound.split import Split

@@ -23,7 +23,7 @@ from timebound.http.control import Control
 from timebound.http.hot import HotPath
 from timebound.http.results import Results
 from timebound.observe.metrics import Metrics
-from timebound.scheduler.dispatcher import Dispatcher
+from timebound.requests.dispatcher import Dispatcher
 from timebound.scheduler.scheduler import Scheduler
 from timebound.scheduler.ticket import Batch
 from timebound.store.memory import Memory

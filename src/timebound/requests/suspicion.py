@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 from timebound.clock import Clock
 from timebound.events import Events, Quarantined
-from timebound.scheduler.answers import Answers
-from timebound.scheduler.pending import Pending
-from timebound.scheduler.quarantine import Quarantine, mark_of
+from timebound.requests.answers import Answers
+from timebound.requests.pending import Pending
+from timebound.requests.quarantine import Quarantine, mark_of
 from timebound.scheduler.scheduler import Scheduler
 from timebound.scheduler.ticket import Ticket
 from timebound.types import Loss

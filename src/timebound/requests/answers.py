@@ -19,10 +19,10 @@ import msgspec
 from timebound.clock import Clock
 from timebound.errors import BadInput, DeadlineMissed, Poison, Refusal, RequestError
 from timebound.events import Degraded, Events
-from timebound.scheduler.claims import Claims, is_worth_keeping
-from timebound.scheduler.margin import Margin
-from timebound.scheduler.pending import Attempt, Pending
-from timebound.scheduler.pulse import Pulse
+from timebound.requests.claims import Claims, is_worth_keeping
+from timebound.requests.margin import Margin
+from timebound.requests.pending import Attempt, Pending
+from timebound.requests.pulse import Pulse
 from timebound.scheduler.scheduler import Scheduler
 from timebound.scheduler.ticket import State, Ticket
 from timebound.types import Deliver, Outcome, Quality, Request, Result, Source

@@ -23,15 +23,15 @@ import msgspec
 from timebound.clock import Clock, Wall
 from timebound.errors import CopyLost, KeyReused
 from timebound.events import BatchesShrunk, BatchFinished, BatchLost, BatchStarted, Degraded, Events
-from timebound.scheduler.answers import Answers, Helper
-from timebound.scheduler.claims import Claims
-from timebound.scheduler.pending import Attempt, Pending
+from timebound.requests.answers import Answers, Helper
+from timebound.requests.claims import Claims
+from timebound.requests.floor import Floor, Running, Slot, Slots
+from timebound.requests.pending import Attempt, Pending
+from timebound.requests.suspicion import Suspicion
+from timebound.requests.trials import Trials
+from timebound.requests.watchdog import Watchdog
 from timebound.scheduler.scheduler import Scheduler
-from timebound.scheduler.slots import Floor, Running, Slot, Slots
-from timebound.scheduler.suspicion import Suspicion
 from timebound.scheduler.ticket import Batch, ModelSpec, State, Step, Ticket
-from timebound.scheduler.trials import Trials
-from timebound.scheduler.watchdog import Watchdog
 from timebound.store.base import Store
 from timebound.types import UNFINISHED, Deliver, Loss, ModelInfo, Quality, Report, Request, Result
 

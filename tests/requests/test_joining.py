@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import inf
 
 import pytest
-from tests.scheduler.gateway import World
+from tests.requests.gateway import World
 
 from timebound.clock import ManualClock
 from timebound.errors import BadInput, DeadlineMissed, KeyReused

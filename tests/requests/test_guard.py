@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 
 import pytest
-from tests.scheduler.gateway import MARGIN_S, WARM_UP_S, World
+from tests.requests.gateway import MARGIN_S, WARM_UP_S, World
 
 from timebound.errors import DeadlineMissed
 from timebound.types import Outcome, Report, Result, Timing

@@ -5,13 +5,13 @@ from __future__ import annotations
 from math import inf
 
 import pytest
-from tests.scheduler.gateway import World
+from tests.requests.gateway import World
 
 from timebound.errors import Poison
 from timebound.events import BatchesShrunk
 from timebound.http.hot import Route
-from timebound.scheduler.pending import Pending
-from timebound.scheduler.quarantine import FIRST_LOCK_S, LONGEST_LOCK_S, MOST_BODIES, Quarantine, mark_of
+from timebound.requests.pending import Pending
+from timebound.requests.quarantine import FIRST_LOCK_S, LONGEST_LOCK_S, MOST_BODIES, Quarantine, mark_of
 from timebound.scheduler.served import Served
 from timebound.scheduler.ticket import ModelSpec, Ticket
 from timebound.types import Loss, ModelInfo, Outcome

@@ -8,7 +8,7 @@ import msgspec
 
 from timebound.clock import Wall
 from timebound.errors import KeyReused, RequestError
-from timebound.scheduler.pending import Pending
+from timebound.requests.pending import Pending
 from timebound.store.base import Claim, Kind, Store, Stored
 from timebound.types import Quality, Request, Result, Source, Timing
 

@@ -10,7 +10,7 @@ from collections import OrderedDict
 
 import msgspec
 
-from timebound.scheduler.pending import Pending
+from timebound.requests.pending import Pending
 from timebound.store.fingerprint import of_bytes, of_json
 from timebound.types import Body, Loss
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.manual_loop import Started
-from tests.scheduler.gateway import NO_TIME, WARM_UP_S, World
+from tests.requests.gateway import NO_TIME, WARM_UP_S, World
 
 from timebound.errors import DeadlineMissed, Refusal
 from timebound.events import BatchLost, BatchStarted

@@ -10,8 +10,8 @@ from tests.manual_loop import PunctualLoop
 from timebound.clock import ManualClock
 from timebound.errors import RequestError
 from timebound.events import BatchFinished, BatchLost, BatchStarted, Degraded, Events
-from timebound.scheduler.dispatcher import Dispatcher
-from timebound.scheduler.pending import Attempt
+from timebound.requests.dispatcher import Dispatcher
+from timebound.requests.pending import Attempt
 from timebound.scheduler.scheduler import Scheduler
 from timebound.scheduler.ticket import Batch
 from timebound.store.memory import Memory

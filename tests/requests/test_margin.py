@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from timebound.scheduler.margin import Margin
+from timebound.requests.margin import Margin
 
 
 def test_the_start_value_holds_until_enough_was_seen() -> None:

@@ -1,0 +1,1 @@
+"""A request's life, from the moment it is accepted until its one answer is given."""
