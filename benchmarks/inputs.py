@@ -258,7 +258,7 @@ def frames(seed: int) -> Iterator[bytes]:
     """Frames of every kind of head, mutated, for ever."""
     dice = random.Random(seed)
     heads: tuple[tuple[wire.Head, list[bytes]], ...] = (
-        (wire.Batch(1, "order", [1.0, 2.0], [1, 1]), [b"a", b"b"]),
+        (wire.Batch(1, "order", [1, 1]), [b"a", b"b"]),
         (wire.Outcomes(1, ["", ""], ["application/json"] * 2, [1, 1], 0.1, 0.1, 0.1, 1, 1), [b"a", b"b"]),
         (wire.Decision(1, True), []),
         (wire.ErrandDone(1, "", "application/json", 1.0), [b"abc"]),

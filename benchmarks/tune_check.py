@@ -37,12 +37,11 @@ from timebound.lab.engines import Judgement, Verdict
 from timebound.lab.load.launch import Served, serving
 from timebound.lab.load.processes import ForeignLoad
 from timebound.lab.tune import NOISE, Record, Settings
-from timebound.types import Engine
 
 TUNED = ROOT / "benchmarks/apps/fitted_app.py"
 RANDOM = ROOT / "benchmarks/apps/pictured_app.py"
 MEMBERS = 3
-BF16 = Engine.OPENVINO_BF16.value
+BF16 = "openvino-bf16"
 OVERLOAD = 1.3
 CLIENTS = 32
 LONGEST_TUNE_S = 180.0

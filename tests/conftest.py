@@ -10,16 +10,6 @@ from tests.live.gate import Gate
 from tests.redis_server import RedisServer
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Try a live test a second time when it fails, and say so at the end: a shared machine may stand still.
-
-    What a test shows of a real server has to hold; what fails twice in a row does not.
-    """
-    for item in items:
-        if item.get_closest_marker("live") is not None:
-            item.add_marker(pytest.mark.flaky(reruns=1))
-
-
 @pytest.fixture
 def gate(tmp_path: Path) -> Iterator[Gate]:
     """A closed gate: a model that is told its path waits there until the test opens it."""

@@ -26,29 +26,19 @@ ALLOWED: Mapping[str, set[str]] = {
     "convert": BASE | {"backends"},
     "store": BASE | {"events", "config"},
     "scheduler": BASE,
-    "requests": BASE | {"events", "scheduler", "store"},  # the store's contract
+    "catalogue": BASE | {"versions"},
+    "requests": BASE | {"catalogue", "events", "scheduler", "store"},  # the store's contract
     "workers": BASE | {"backends", "target", "model", "body", "schema", "events", "log"},
     "lab": BASE | {"backends", "scheduler", "schema", "workers", "target", "model", "profile"},
     "admission": BASE,
-    "split": BASE | {"events", "versions"},
-    "http": BASE | {"versions"} | {"admission", "events", "body", "store"},
+    "releases": BASE | {"target", "versions", "workers"},
+    "gateway": BASE | NOUNS | {"catalogue", "releases", "requests", "scheduler", "store", "workers"},
+    "http": BASE
+    | {"versions"}
+    | {"admission", "catalogue", "config", "events", "body", "gateway", "requests", "store", ROOT},
     "observe": {"events", "types"},
     "doctor": BASE | {"admission", "config", "model", "events", "target", "store", "workers", "http", "lab"},
-    "server": BASE
-    | NOUNS
-    | {
-        "backends",
-        "target",
-        "scheduler",
-        "requests",
-        "split",
-        "store",
-        "workers",
-        "admission",
-        "http",
-        "observe",
-        ROOT,
-    },
+    "server": BASE | NOUNS | {"admission", "gateway", "http", "observe", ROOT},
     "cli": {
         "admission",
         "config",
@@ -58,6 +48,7 @@ ALLOWED: Mapping[str, set[str]] = {
         "log",
         "scaffold",
         "target",
+        "gateway",
         "server",
         ROOT,
         "clock",
@@ -67,7 +58,7 @@ ALLOWED: Mapping[str, set[str]] = {
         "profile",
     },
     # What users see: the public names, and a model written with nothing but them.
-    ROOT: {"errors", "model", "image", "text", "backends"},
+    ROOT: {"errors", "model", "image", "text", "backends", "gateway"},
     "demo": {ROOT},
 }
 

@@ -14,12 +14,26 @@ if TYPE_CHECKING:
     from timebound.backends.onnx import onnx
     from timebound.backends.python import python
     from timebound.backends.torch import torch
+    from timebound.gateway import Gateway
 
 __version__ = "0.1.0"
-__all__ = ["BadInput", "Image64", "Model", "Struct", "ensemble", "image", "onnx", "python", "text", "torch"]
+__all__ = [
+    "BadInput",
+    "Gateway",
+    "Image64",
+    "Model",
+    "Struct",
+    "ensemble",
+    "image",
+    "onnx",
+    "python",
+    "text",
+    "torch",
+]
 
-# The gateway serves without numpy, onnxruntime and torch; only a worker that names them pays for their import.
+# Each is imported when it is named: the gateway serves without numpy, onnxruntime and torch, workers without a gateway.
 _LATE = {
+    "Gateway": ("timebound.gateway", "Gateway"),
     "ensemble": ("timebound.backends.ensemble", "ensemble"),
     "image": ("timebound.image", None),
     "onnx": ("timebound.backends.onnx", "onnx"),

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from timebound.errors import SetupError
-from timebound.types import ENGINES
+from timebound.types import ENGINES, STORES
 
 PREFIX = "TIMEBOUND_"
 FILE = "timebound.toml"
@@ -85,7 +85,8 @@ def _read_name(value: Any) -> str:
 
 
 def _read_store(value: Any) -> str:
-    if value not in ("memory", "none") and not re.match(r"(redis|rediss|unix)://", value):
+    word, separator, _ = value.partition("://")
+    if word not in STORES or (word in ("memory", "none")) == bool(separator):
         raise ValueError
     return str(value)
 

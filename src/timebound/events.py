@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from timebound.types import Loss, Quality, Request, Result
+from timebound.types import Loss, Quality, Question, Result
 
 log = logging.getLogger("timebound.events")
 
@@ -18,7 +18,7 @@ E = TypeVar("E")
 class Answered(msgspec.Struct, frozen=True):
     """A request got its answer (or its item's own error), `seconds` after it arrived."""
 
-    request: Request
+    request: Question
     result: Result
     status: int
     seconds: float

@@ -58,16 +58,23 @@ class Sample(msgspec.Struct, frozen=True):
     media: str | None = None
 
 
-class Engine(StrEnum):
-    """What runs an ONNX file."""
+ENGINES = {
+    "onnxruntime": "timebound.backends.onnxruntime",
+    "onnxruntime-int8": "timebound.backends.onnxruntime",
+    "openvino-f32": "timebound.backends.openvino",
+    "openvino-bf16": "timebound.backends.openvino",
+}
+"""What runs ONNX files, the default first, and the module whose `open_session` opens one on it."""
 
-    ONNXRUNTIME = "onnxruntime"
-    ONNXRUNTIME_INT8 = "onnxruntime-int8"
-    OPENVINO_F32 = "openvino-f32"
-    OPENVINO_BF16 = "openvino-bf16"
 
-
-ENGINES = tuple(engine.value for engine in Engine)
+STORES = {
+    "memory": "timebound.store.memory",
+    "none": "timebound.store.none",
+    "redis": "timebound.store.redis",
+    "rediss": "timebound.store.redis",
+    "unix": "timebound.store.redis",
+}
+"""Where results are kept: the option's word, or the scheme of its URL, and the module whose `open_store` opens it."""
 
 
 class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,6 +111,8 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     has_size: bool = False
     """Whether the class has a `size` of its own, to be asked of an understudy."""
     max_batch: int = 64
+    batch_sizes: list[int] = []
+    """The sizes its backend really runs, the others padded to the next one; empty if any."""
     is_parallel: bool = False
     """Whether slots may share one copy: the backend releases the interpreter lock and is thread-safe."""
     warm_up_s: float = 0.0
@@ -129,7 +138,7 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
         return [self.path, always] if self.path and self.path != always else [always]
 
 
-class Request(msgspec.Struct, eq=False):
+class Question(msgspec.Struct, eq=False):
     """One question to a model, as the gateway took it from the wire."""
 
     id: str

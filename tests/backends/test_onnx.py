@@ -113,11 +113,18 @@ def test_a_file_with_several_outputs_exported_for_one_item_keeps_items_in_order(
     np.testing.assert_array_equal(answer["difference"], np.zeros((3, 2)))
 
 
-def test_a_file_exported_for_another_size_says_so(tmp_path: Path) -> None:
+@pytest.mark.parametrize("count", [1, 3, 4, 5, 9])
+def test_a_file_exported_for_four_items_takes_any_number_by_padding(tmp_path: Path, count: int) -> None:
     net = onnx(save_doubler(tmp_path / "four.onnx", batch=4))
-    np.testing.assert_array_equal(net(rows(4)), rows(4) * 2)
-    with pytest.raises(SetupError, match=r"^four.onnx was exported for batches of exactly 4; export it again"):
-        net(rows(3))
+    assert (net.batch_sizes, net.max_batch) == ((4,), 4)
+    np.testing.assert_array_equal(net(rows(count)), rows(count) * 2)
+
+
+def test_a_file_with_several_inputs_and_outputs_is_padded_row_by_row(tmp_path: Path) -> None:
+    net = onnx(save_sum_and_difference(tmp_path / "three.onnx", batch=3))
+    answer = net({"a": rows(4, 2) + 5, "b": rows(4, 2)})
+    np.testing.assert_array_equal(answer["sum"], rows(4, 2) * 2 + 5)
+    np.testing.assert_array_equal(answer["difference"], np.full((4, 2), 5.0))
 
 
 @pytest.mark.parametrize(("kind", "dtype"), [(INT64, "int64"), (UINT8, "uint8")])

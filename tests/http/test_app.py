@@ -13,21 +13,23 @@ from openapi_spec_validator import OpenAPIV31SpecValidator, validate
 from prometheus_client.parser import text_string_to_metric_families
 
 import timebound as tb
-from timebound.admission import Gate
+from timebound.catalogue import Catalogue
 from timebound.clock import ManualClock
 from timebound.errors import SetupError
 from timebound.events import Events
 from timebound.http.admin import Admin
 from timebound.http.app import App
 from timebound.http.control import Control
-from timebound.http.hot import HotPath
+from timebound.http.intake import Intake
 from timebound.http.results import Results
+from timebound.http.routes import Routes
 from timebound.observe.metrics import Metrics
 from timebound.requests.dispatcher import Dispatcher
 from timebound.scheduler.scheduler import Scheduler
 from timebound.scheduler.ticket import Batch
+from timebound.store.base import Store
 from timebound.store.memory import Memory
-from timebound.types import Deliver, Outcome, Request
+from timebound.types import Outcome
 from timebound.versions import Traffic
 from timebound.workers.runner import Runner
 from timebound.workers.warmup import warm_up
@@ -67,9 +69,11 @@ class Gateway:
     def __init__(self, models: Sequence[tb.Model], *, metrics: Callable[[], tuple[bytes, str]] | None = None) -> None:
         clock, events = ManualClock(), Events()
         self._runners = {runner.name: runner for runner in (Runner(model, clock) for model in models)}
-        self.store = Memory(1_000_000, clock)
-        self._dispatcher = Dispatcher(
+        self.store: Store = Memory(1_000_000, clock)
+        self.catalogue, routes = Catalogue(clock), Routes()
+        self.requests = Dispatcher(
             Scheduler(),
+            self.catalogue,
             slots=self,
             helper=self,
             clock=clock,
@@ -79,24 +83,24 @@ class Gateway:
             store=self.store,
             wall=lambda: 0.0,
         )
-        self.gate = Gate(self._submit)
-        hot = HotPath(self.gate, clock=clock, events=events, cap_s=60.0)
+        self.catalogue.listen(self.requests.add_model, self.requests.remove_model)
+        self.catalogue.listen(routes.add, lambda name, successor: routes.remove(name))
         self.app = App(
-            hot,
-            status=lambda: {"models": [msgspec.to_builtins(info) for info in self.gate.models.values()]},
-            why_not_ready=self.gate.why_not_ready,
+            Intake(self.requests, clock=clock, events=events, cap_s=60.0),
+            routes,
+            self,
             metrics=metrics or Metrics(events, {"workers_up": ("Workers.", lambda: 1.0)}).render,
-            version="0.1.0",
-            results=Results(self.store, self._dispatcher.is_running, Admin(None)),
-            control=Control(self, Admin(None)),
-            trouble=lambda: None,
+            results=Results(self.store, self.requests.is_running, Admin(None)),
+            control=Control(self, self.reload, Admin(None)),
         )
-        for runner in self._runners.values():
-            info = warm_up(runner, clock)
-            self._dispatcher.add_model(info)
-            self.gate.open_for(info)
-            self.app.serve(info)
-        self._dispatcher.slot_up("slot")
+        self.catalogue.update([warm_up(runner, clock) for runner in self._runners.values()], {})
+        self.requests.slot_up("slot")
+
+    def status(self) -> dict[str, Any]:
+        return {"models": [msgspec.to_builtins(info) for info in self.catalogue.models.values()]}
+
+    def why_not_ready(self) -> str | None:
+        return "draining" if self.requests.is_closed else None if self.catalogue.models else "loading"
 
     async def reload(self) -> list[str]:
         raise SetupError("nothing can be loaded here")
@@ -110,11 +114,7 @@ class Gateway:
     async def roll_back(self, model: str) -> Traffic:
         raise SetupError("nothing has versions here")
 
-    def _submit(self, request: Request, deliver: Deliver) -> Callable[[], None]:
-        attempt = self._dispatcher.submit(request, deliver)
-        return lambda: self._dispatcher.gone(attempt)
-
-    def send(self, slot: Any, batch: Batch, bodies: list[bytes], ask_after_s: float) -> None:
+    def send(self, slot: Any, batch: Batch, bodies: list[bytes], *, ask_after_s: float, votes: list[int]) -> None:
         asyncio.get_running_loop().call_soon(self._compute, slot, batch, bodies)
 
     def worker_of(self, slot: Any) -> str:
@@ -135,7 +135,7 @@ class Gateway:
     def _compute(self, slot: Any, batch: Batch, bodies: list[bytes]) -> None:
         report = self._runners[batch.model].run(bodies)
         assert report is not None
-        self._dispatcher.report(slot, report)
+        self.requests.report(slot, report)
 
     def client(self) -> httpx.AsyncClient:
         transport = httpx.ASGITransport(self.app, raise_app_exceptions=False)
@@ -151,7 +151,7 @@ def talk(*asks: Ask, models: Sequence[type[tb.Model]] = (Doubler, Reverser), dra
     async def run() -> list[Any]:
         gateway = Gateway([model() for model in models])
         if drain:
-            gateway.gate.drain()
+            gateway.requests.close()
         async with gateway.client() as client:
             return [await ask(client) for ask in asks]
 

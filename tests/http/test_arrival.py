@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 
-from timebound.http.arrival import unread_s
+from timebound.http.connection import unread_s
 
 
 def test_what_is_no_tcp_connection_has_no_age() -> None:

@@ -6,22 +6,22 @@ import asyncio
 import gc
 import socket
 import struct
-from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import uvloop
 
-from timebound.admission import Gate, Peers
+from timebound.admission import Peers
 from timebound.admission.held import Held
 from timebound.clock import MonotonicClock
 from timebound.events import Events
-from timebound.http.app import App
-from timebound.http.connection import Connection, Limits, State
-from timebound.http.hot import HotPath, Route
+from timebound.http.bounded import Limits, State
+from timebound.http.connection import Connection
+from timebound.http.intake import Intake
 from timebound.http.listener import Listener, bind
-from timebound.types import Deliver, ModelInfo, Outcome, Request, Result
+from timebound.http.routes import Routes
+from timebound.types import Deliver, ModelInfo, Outcome, Question, Result
 
 INFO = ModelInfo(name="m", deadline_s=1.0)
 LIMITS = Limits(max_body=1_000_000, max_header=10_000, max_connections=100, read_timeout=5.0, write_timeout=5.0)
@@ -29,13 +29,12 @@ POST = b"POST /predictions/m HTTP/1.1\r\nhost: h\r\n%bcontent-type: application/
 CLIENTS = 20
 
 
-def _answer(request: Request, deliver: Deliver) -> Callable[[], None]:
+def _answer(question: Question, deliver: Deliver) -> None:
     deliver(Result(Outcome(b"7")))
-    return lambda: None
 
 
-def _keep_silent(request: Request, deliver: Deliver) -> Callable[[], None]:
-    return lambda: None
+def _keep_silent(question: Question, deliver: Deliver) -> Deliver:
+    return deliver
 
 
 async def _cold(scope: Any, receive: Any, send: Any) -> None:
@@ -44,12 +43,12 @@ async def _cold(scope: Any, receive: Any, send: Any) -> None:
 
 
 async def _open(submit: Any) -> tuple[Listener, socket.socket]:
-    """A listener whose gate is `submit`."""
-    app = cast(App, _cold)
-    hot = HotPath(Gate(submit), clock=MonotonicClock(), events=Events(), cap_s=60.0)
+    """A listener whose questions go to `submit`."""
+    requests = SimpleNamespace(submit=submit, gone=lambda attempt: None)
+    intake, routes = Intake(requests, clock=MonotonicClock(), events=Events(), cap_s=60.0), Routes()
+    routes.add(INFO)
     state = State(limits=LIMITS, held=Held(10_000_000), peers=Peers(100), access=None, cors=None)
-    listener = Listener(app, hot=hot, state=state, keep_alive_s=60.0, events=Events())
-    cast(Any, listener)._app = SimpleNamespace(hot_routes={b"/predictions/m": Route(INFO)})
+    listener = Listener(_cold, intake=intake, routes=routes, state=state, keep_alive_s=60.0, events=Events())
     sock = bind("127.0.0.1", 0)
     await listener.open(sock)
     return listener, sock

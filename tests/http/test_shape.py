@@ -14,8 +14,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec import Meta, Struct
 
+from timebound.body import Shape
 from timebound.errors import RequestError
-from timebound.http.shape import Shape
 from timebound.model import request_schema
 from timebound.types import ModelInfo
 

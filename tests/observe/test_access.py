@@ -9,13 +9,13 @@ import pytest
 
 from timebound.events import Answered, Events, Refused
 from timebound.observe.access import AccessLog
-from timebound.types import Outcome, Quality, Request, Result, Source
+from timebound.types import Outcome, Quality, Question, Result, Source
 
 REFUSED = Refused("m", "r2", "queue_full", 429, 0.0001)
 
 
 def answered(name: str, code: str = "") -> Answered:
-    request = Request(name, "m", b"", 0.0, 1.0)
+    request = Question(name, "m", b"", 0.0, 1.0)
     result = Result(Outcome(b"{}", code), Quality.PARTIAL, Source.STORED, batch_size=4)
     return Answered(request, result, 422 if code else 200, 0.012345)
 

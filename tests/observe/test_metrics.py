@@ -11,9 +11,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from timebound.events import Answered, BatchFinished, BatchLost, BatchStarted, Events, Refused, WorkerDown, WorkerUp
 from timebound.observe.metrics import SECONDS, Metrics
-from timebound.types import Loss, Outcome, Quality, Request, Result, Source
+from timebound.types import Loss, Outcome, Quality, Question, Result, Source
 
-REQUEST = Request("r1", "m", b"", 0.0, 1.0)
+REQUEST = Question("r1", "m", b"", 0.0, 1.0)
 
 
 def scraped(*events: Any, gauges: Any = None) -> dict[tuple[str, ...], float]:

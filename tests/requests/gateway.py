@@ -7,6 +7,7 @@ from typing import Any
 
 from tests.manual_loop import PunctualLoop
 
+from timebound.catalogue import Catalogue
 from timebound.clock import ManualClock
 from timebound.errors import RequestError
 from timebound.events import BatchFinished, BatchLost, BatchStarted, Degraded, Events
@@ -15,7 +16,7 @@ from timebound.requests.pending import Attempt
 from timebound.scheduler.scheduler import Scheduler
 from timebound.scheduler.ticket import Batch
 from timebound.store.memory import Memory
-from timebound.types import Loss, ModelInfo, Outcome, Report, Request, Result, Timing
+from timebound.types import Loss, ModelInfo, Outcome, Question, Report, Result, Timing
 
 MARGIN_S = 0.010
 WARM_UP_S = 0.001
@@ -41,8 +42,10 @@ class World:
         for kind in (BatchStarted, BatchFinished, BatchLost, Degraded):
             self.events.on(kind, self.seen.append)
         self.store = Memory(1_000_000, self.clock) if store is None else store
+        self.catalogue = Catalogue(self.clock)
         self.dispatcher = Dispatcher(
             Scheduler(MARGIN_S),
+            self.catalogue,
             slots=self,
             helper=self,
             clock=self.clock,
@@ -52,9 +55,10 @@ class World:
             store=self.store,
             wall=lambda: 0.0,
         )
-        self.dispatcher.add_model(self.info)
+        self.catalogue.listen(self.dispatcher.add_model, self.dispatcher.remove_model)
+        self.catalogue.update([self.info], {})
 
-    def send(self, slot: Any, batch: Batch, bodies: list[bytes], ask_after_s: float) -> None:
+    def send(self, slot: Any, batch: Batch, bodies: list[bytes], *, ask_after_s: float, votes: list[int]) -> None:
         assert slot not in self.running, "a slot runs one batch at a time"
         self.sent.append((slot, batch, bodies))
         self.running[slot] = bodies
@@ -95,7 +99,7 @@ class World:
             deadline = now + (self.info.deadline_s if timeout_s is None else timeout_s)
             body = name.encode() if key is None or body_of_key is None else body_of_key
             fingerprint = b"" if key is None else body
-            request = Request(name, "m", body, now, deadline, key, fingerprint=fingerprint)
+            request = Question(name, "m", body, now, deadline, key, fingerprint=fingerprint)
             self.attempts[name] = self.dispatcher.submit(request, self._deliver_to(name))
 
     def _deliver_to(self, name: str) -> Callable[[Result | RequestError], None]:

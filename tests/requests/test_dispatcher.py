@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from tests.manual_loop import Started
 from tests.requests.gateway import NO_TIME, WARM_UP_S, World
 
-from timebound.errors import DeadlineMissed, Refusal
+from timebound.errors import DeadlineMissed, Refusal, RequestError
 from timebound.events import BatchLost, BatchStarted
-from timebound.types import Outcome, Report, Request, Result, Timing
+from timebound.types import ModelInfo, Outcome, Question, Report, Result, Timing
 
 
 def test_requests_of_one_turn_of_the_loop_go_in_one_batch() -> None:
@@ -337,7 +337,7 @@ def test_votes_go_to_the_items_that_asked() -> None:
     world = World(members=2)
     world.up("a")
     for name, wants_votes in (("one", False), ("two", True)):
-        request = Request(name, "m", name.encode(), world.clock.now(), world.clock.now() + 1, wants_votes=wants_votes)
+        request = Question(name, "m", name.encode(), world.clock.now(), world.clock.now() + 1, wants_votes=wants_votes)
         world.dispatcher.submit(request, world._deliver_to(name))
     world.loop.run_due()
     asked = [ticket.payload.wants_votes for ticket in world.sent[-1][1].tickets]
@@ -351,7 +351,7 @@ def test_a_partial_answer_keeps_the_votes_it_came_with() -> None:
     world = World(members=3, deadline_s=1.0)
     world.up("a")
     now = world.clock.now()
-    world.dispatcher.submit(Request("one", "m", b"one", now, now + 1, wants_votes=True), world._deliver_to("one"))
+    world.dispatcher.submit(Question("one", "m", b"one", now, now + 1, wants_votes=True), world._deliver_to("one"))
     world.loop.run_due()
     world.loop.advance(0.1)
     world.dispatcher.report("a", Report([Outcome(b"so far")], NO_TIME, 2, 3, {0: "[1,2]"}))
@@ -359,3 +359,24 @@ def test_a_partial_answer_keeps_the_votes_it_came_with() -> None:
     ((_, result),) = world.delivered
     assert isinstance(result, Result)
     assert (result.quality, result.members, result.votes) == ("partial", 2, "[1,2]")
+
+
+def test_nobody_is_accepted_once_it_is_closed_and_who_was_is_answered() -> None:
+    world = World()
+    world.up("a")
+    world.submit("before")
+    world.dispatcher.close()
+    with pytest.raises(Refusal) as refused:
+        world.submit("after")
+    assert refused.value.code == "draining"
+    world.loop.run_due()
+    world.answer("a")
+    assert world.answered() == ["before"]
+
+
+def test_a_model_that_is_no_longer_served_is_not_asked() -> None:
+    world = World()
+    world.catalogue.update([ModelInfo(name="other")], {})
+    with pytest.raises(RequestError) as refused:
+        world.submit("late")
+    assert refused.value.code == "unknown_model"

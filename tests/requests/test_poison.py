@@ -9,7 +9,7 @@ from tests.requests.gateway import World
 
 from timebound.errors import Poison
 from timebound.events import BatchesShrunk
-from timebound.http.hot import Route
+from timebound.requests.identity import Identity
 from timebound.requests.pending import Pending
 from timebound.requests.quarantine import FIRST_LOCK_S, LONGEST_LOCK_S, MOST_BODIES, Quarantine, mark_of
 from timebound.scheduler.served import Served
@@ -304,7 +304,7 @@ def test_only_so_many_bodies_are_remembered_and_not_for_ever() -> None:
 def test_a_body_has_one_mark_with_and_without_a_key() -> None:
     info = ModelInfo(name="m", key_ignore=["retry"])
     first, again = b'{"a": 1, "retry": 0}', b'{"retry": 1, "a": 1}'
-    _, fingerprint = Route(info).identify("k", first)
+    _, fingerprint = Identity(info).of("k", first)
     marks = {mark_of(pending_of(info, body, print_)) for body, print_ in ((first, fingerprint), (again, b""))}
     assert len(marks) == 1
     assert mark_of(pending_of(info, b'{"a": 2}', b"")) not in marks

@@ -32,7 +32,7 @@ FRAMES: list[tuple[wire.Head, list[bytes]]] = [
     (wire.Ready([INFO, ModelInfo(name="echo", body=Body.RAW)], 2), []),
     (wire.Failed("cannot load: é", "Traceback ..."), []),
     (wire.Stop(), []),
-    (wire.Batch(7, "digits", [1.5, 2.5, 3.5], [2, 0, 3], votes=[1]), [b"ab", b"", b"\x00\xff\x01"]),
+    (wire.Batch(7, "digits", [2, 0, 3], votes=[1]), [b"ab", b"", b"\x00\xff\x01"]),
     (
         wire.Outcomes(7, ["", "bad_input"], ["application/json"] * 2, [2, 1], 0.1, 0.2, 0.3, 2, 3, {1: "[]"}),
         [b"{}", b"x"],
@@ -57,8 +57,7 @@ def frames(draw: st.DrawFn) -> tuple[wire.Head, list[bytes]]:
         return draw(heads), []
     payloads = draw(st.lists(st.binary(max_size=40), max_size=4))
     number = draw(st.integers(0, 2**63 - 1))
-    deadlines = draw(st.lists(floats, min_size=len(payloads), max_size=len(payloads)))
-    return wire.Batch(number, draw(st.text()), deadlines, [len(p) for p in payloads]), payloads
+    return wire.Batch(number, draw(st.text()), [len(p) for p in payloads]), payloads
 
 
 def stream_of(*sent: tuple[wire.Head, list[bytes]]) -> bytes:
@@ -165,9 +164,9 @@ def test_lengths_that_do_not_fit_the_body_are_a_wire_error(lengths: list[int]) -
 def test_a_body_over_the_limit_is_refused_before_it_is_sent() -> None:
     payloads: list[Any] = [bytes(1 << 20)] * 4096  # one mebibyte, named 4096 times
     with pytest.raises(WireError, match="over the limit"):
-        wire.encode(wire.Batch(1, "m", [], []), payloads)
+        wire.encode(wire.Batch(1, "m", []), payloads)
 
 
 def test_payloads_are_not_copied() -> None:
     payload = b"large"
-    assert wire.encode(wire.Batch(1, "m", [1.0], [5]), [payload])[1] is payload
+    assert wire.encode(wire.Batch(1, "m", [5]), [payload])[1] is payload

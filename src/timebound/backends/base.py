@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -25,14 +26,34 @@ class TensorSpec(msgspec.Struct, frozen=True):
 
 @runtime_checkable
 class Backend(Protocol):
-    """Computes batches. `parallel` promises that calls from several threads run side by side."""
+    """Computes batches, for one ML library. Derive from it: what is said here holds for a backend that says no more."""
 
     kind: str
-    parallel: bool
-    inputs: Sequence[TensorSpec]
+    """The library, in a word."""
+    parallel: bool = False
+    """A promise that calls from several threads run side by side."""
+    inputs: Sequence[TensorSpec] = ()
     """What it takes; empty if it does not say."""
+    outputs: Sequence[TensorSpec] = ()
+    """What it gives, likewise."""
+    max_batch: int | None = None
+    """The most items that it takes at once; None if it sets no limit."""
+    batch_sizes: Sequence[int] = ()
+    """The sizes it really runs, in order: smaller batches are padded to the next one. Empty if it runs any."""
+    engines: Sequence[str] = ()
+    """What it could run on, where there is a choice."""
 
-    def __call__(self, batch: Any) -> Any: ...
+    @abstractmethod
+    def __call__(self, batch: Any) -> Any:
+        """One output for each item of the batch, in the form that the library gives."""
+
+    def warm_sizes(self, max_batch: int) -> Sequence[int]:
+        """Batch sizes to run once before serving; none if every size is as ready as the first."""
+        return ()
+
+    def divide(self, slots: int) -> bool:
+        """Let so many slots run apart from each other where that is faster; whether anything new must be warmed up."""
+        return False
 
 
 class Place(msgspec.Struct, frozen=True):

@@ -21,7 +21,7 @@ from timebound.errors import SetupError
 _COMBINES = ("mean", "weighted", "vote")
 
 
-class Ensemble:
+class Ensemble(Backend):
     """Runs its members one after another on the same batch and combines their outputs.
 
     `mean` and `weighted` average the outputs; `vote` gives each class the share of members whose
@@ -52,6 +52,8 @@ class Ensemble:
         self.accuracies = list(accuracies) if accuracies is not None else None
         self.parallel = all(member.parallel for member in self.members)
         self.inputs: Sequence[TensorSpec] = self.members[0].inputs
+        sizes = {tuple(member.batch_sizes) for member in self.members}
+        self.batch_sizes = sizes.pop() if len(sizes) == 1 else ()  # those that differ pad by themselves
         self.order = list(range(len(members)))
         """The members' turn: as written, or by accuracy per second once `put_in_order` was called."""
         self._seconds = [0.0] * len(members)
@@ -99,8 +101,7 @@ class Ensemble:
 
     def warm_sizes(self, max_batch: int) -> list[int]:
         """Batch sizes that any member wants to have met before serving."""
-        asked = [member.warm_sizes(max_batch) for member in self.members if hasattr(member, "warm_sizes")]
-        return sorted({size for sizes in asked for size in sizes})
+        return sorted({size for member in self.members for size in member.warm_sizes(max_batch)})
 
     def put_in_order(self) -> None:
         """Where accuracies are known: most accuracy per second first, as the members last ran."""

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
-from timebound.backends.base import Place, TensorSpec, current_place
+from timebound.backends.base import Backend, Place, TensorSpec, current_place
 from timebound.backends.signature import feed
 from timebound.errors import SetupError
-from timebound.types import ENGINES, Engine
+from timebound.types import ENGINES
 
 
 class Session(Protocol):
@@ -19,13 +20,15 @@ class Session(Protocol):
 
     inputs: Sequence[TensorSpec]
     outputs: Sequence[TensorSpec]
+    warm_sizes: Sequence[int]
+    """Batch sizes to run once before serving."""
 
     def run(self, given: Mapping[str, Any]) -> list[Any]: ...
 
     def divide(self, slots: int) -> bool: ...
 
 
-class OnnxBackend:
+class OnnxBackend(Backend):
     """One ONNX file. Calls from several threads share its weights, unless it is divided, and run side by side."""
 
     kind = "onnx"
@@ -43,7 +46,7 @@ class OnnxBackend:
         self.path = _file(place, path)
         self._int8 = _file(place, int8) if int8 is not None else None
         self.label = self.path.name
-        self.engine = engine or place.engine or Engine.ONNXRUNTIME
+        self.engine = engine or place.engine or next(iter(ENGINES))
         self.engines = [] if engine is not None else self._engines()
         """What it could run on: none to choose from if the engine was named where it was opened."""
         self._session = self._open(threads or place.threads, place.slots)
@@ -51,6 +54,7 @@ class OnnxBackend:
         # A first dimension that is a number was fixed at export: such a file takes only batches of that size.
         self.fixed_batch = self.inputs[0].shape[0] if self.inputs and self.inputs[0].shape else None
         self.max_batch = self.fixed_batch
+        self.batch_sizes = (self.fixed_batch,) if self.fixed_batch not in (None, 1) else ()
         place.opened.append(self)
 
     def __call__(self, batch: Any) -> Any:
@@ -58,12 +62,7 @@ class OnnxBackend:
         given = feed(self.label, self.inputs, batch)
         count = len(next(iter(given.values())))
         if self.fixed_batch is not None and count != self.fixed_batch:
-            if self.fixed_batch != 1:
-                raise SetupError(
-                    f"{self.path.name} was exported for batches of exactly {self.fixed_batch}; "
-                    "export it again with a dynamic first dimension"
-                )
-            outputs = self._run_singly(given, count)
+            outputs = self._run_in_parts(given, count, self.fixed_batch)
         else:
             outputs = self._session.run(given)
         if len(self.outputs) == 1:
@@ -75,36 +74,30 @@ class OnnxBackend:
         return self._session.divide(slots)
 
     def warm_sizes(self, max_batch: int) -> list[int]:
-        """Batch sizes to run once before serving: OpenVINO builds its kernels for each shape that it meets."""
-        if not self.engine.startswith("openvino"):
-            return []
+        """Those of its engine: some build their kernels for each shape that they meet."""
         most = min(max_batch, self.max_batch or max_batch)
-        return [size for size in (*range(1, 17), 20, 24, 28, 32) if size <= most]
+        return [size for size in self._session.warm_sizes if size <= most]
 
     def _engines(self) -> list[str]:
-        return [name for name in ENGINES if name != Engine.ONNXRUNTIME_INT8 or self._int8 is not None]
+        return [name for name in ENGINES if not name.endswith("-int8") or self._int8 is not None]
 
     def _open(self, threads: int, slots: int) -> Session:
-        # Each engine is imported when it is needed: the other one costs memory and time for nothing.
-        if self.engine in (Engine.OPENVINO_F32, Engine.OPENVINO_BF16):
-            from timebound.backends.openvino import OpenvinoSession
-
-            return OpenvinoSession(self.path, threads, slots, self.engine.removeprefix("openvino-"))
-        from timebound.backends.onnxruntime import OnnxruntimeSession
-
-        if self.engine == Engine.ONNXRUNTIME:
-            return OnnxruntimeSession(self.path, threads)
-        if self.engine != Engine.ONNXRUNTIME_INT8:
+        if self.engine not in ENGINES:
             raise SetupError(f"engine {self.engine!r} of {self.label} is unknown; choose one of {', '.join(ENGINES)}")
-        if self._int8 is None:
-            raise SetupError(
-                f"engine {self.engine} needs an int8 file beside {self.label}: make one with `timebound convert "
-                f'{self.label} small.onnx --int8` and open them with tb.onnx("{self.label}", int8="small.onnx")'
-            )
-        return OnnxruntimeSession(self._int8, threads)
+        # Each engine is imported when it is needed: the others cost memory and time for nothing.
+        engine = import_module(ENGINES[self.engine])
+        session: Session = engine.open_session(self.engine, self.path, self._int8, threads=threads, slots=slots)
+        return session
 
-    def _run_singly(self, given: dict[str, Any], count: int) -> list[Any]:
-        runs = [self._session.run({name: value[i : i + 1] for name, value in given.items()}) for i in range(count)]
+    def _run_in_parts(self, given: dict[str, Any], count: int, size: int) -> list[Any]:
+        """Run the file on parts of the size it takes, the last one padded with its last item."""
+        runs = []
+        for start in range(0, count, size):
+            part = {name: value[start : start + size] for name, value in given.items()}
+            missing = size - min(size, count - start)
+            if missing:
+                part = {name: np.concatenate([rows, rows[-1:].repeat(missing, 0)]) for name, rows in part.items()}
+            runs.append([output[: size - missing] for output in self._session.run(part)])
         return [np.concatenate(parts) for parts in zip(*runs, strict=True)]
 
 

@@ -43,6 +43,8 @@ class OnnxruntimeSession:
         self.inputs: Sequence[TensorSpec] = [_spec(node) for node in self._sessions[0].get_inputs()]
         self.outputs: Sequence[TensorSpec] = [_spec(node) for node in self._sessions[0].get_outputs()]
 
+    warm_sizes = ()
+
     def run(self, given: Mapping[str, Any]) -> list[Any]:
         """The outputs in order, for inputs by name."""
         outputs: list[Any] = self._sessions[current_slot() % len(self._sessions)].run(None, given)
@@ -61,6 +63,19 @@ class OnnxruntimeSession:
         more = slots - len(self._sessions)
         self._sessions += [_open_session(self._path, self._threads, has_own_pool=True) for _ in range(more)]
         return more > 0
+
+
+def open_session(engine: str, path: Path, int8: Path | None, *, threads: int, slots: int) -> OnnxruntimeSession:
+    """Open a file, or for the engine of eight bits the one that was made of it."""
+    del slots  # all of them share a session, until it is divided
+    if engine == "onnxruntime":
+        return OnnxruntimeSession(path, threads)
+    if int8 is None:
+        raise SetupError(
+            f"engine {engine} needs an int8 file beside {path.name}: make one with `timebound convert "
+            f'{path.name} small.onnx --int8` and open them with tb.onnx("{path.name}", int8="small.onnx")'
+        )
+    return OnnxruntimeSession(int8, threads)
 
 
 def _weight(path: Path) -> float:

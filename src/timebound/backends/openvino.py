@@ -38,6 +38,9 @@ class OpenvinoSession:
         # Requests that nobody uses; a list's pop and append are each one step for all threads.
         self._idle: list[Any] = []
 
+    warm_sizes = (*range(1, 17), 20, 24, 28, 32)
+    """It builds its kernels for each shape that it meets."""
+
     def run(self, given: Mapping[str, Any]) -> list[Any]:
         """The outputs in order, for inputs by name."""
         try:
@@ -56,6 +59,12 @@ class OpenvinoSession:
         """Each call has its own request already."""
         del slots
         return False
+
+
+def open_session(engine: str, path: Path, int8: Path | None, *, threads: int, slots: int) -> OpenvinoSession:
+    """Open a file in the precision that the engine's name ends with."""
+    del int8
+    return OpenvinoSession(path, threads, slots, engine.rpartition("-")[2])
 
 
 @cache

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
-from timebound.backends.base import TensorSpec
+from timebound.backends.base import Backend
 from timebound.errors import SetupError
 
 
-class PythonBackend:
+class PythonBackend(Backend):
     """Calls `function(batch)`. Say `parallel=True` only if it releases the interpreter lock and is thread-safe."""
 
     kind = "python"
-    inputs: Sequence[TensorSpec] = ()
 
     def __init__(self, function: Callable[[Any], Any], *, parallel: bool = False) -> None:
         if not callable(function):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from timebound.backends.base import TensorSpec, current_place
+from timebound.backends.base import Backend, TensorSpec, current_place
 from timebound.backends.signature import feed, parse_spec
 from timebound.errors import MissingExtra, SetupError
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _WARM_SIZES = (1, 2, 4, 8, 16, 32, 64)
 
 
-class TorchBackend:
+class TorchBackend(Backend):
     """One network in inference mode. Calls from several threads share its weights and run side by side."""
 
     kind = "torch"

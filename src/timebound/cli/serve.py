@@ -79,7 +79,7 @@ def configuration(chosen: argparse.Namespace, served: Path | None = None) -> Con
 def start(target: Path, config: Config) -> int:
     """Set logging up and run the server."""
     # Imported late: --help and mistakes in the options answer without the web server's import time.
-    from timebound.server import logs_json
+    from timebound.gateway import logs_json
     from timebound.server import run as run_server
 
     set_up_logging("debug" if config.debug else config.log_level, as_json=logs_json(config), is_threaded=True)

@@ -1,11 +1,11 @@
-"""The ASGI app: hot routes by one dictionary look-up, everything else through Starlette."""
+"""The ASGI app: the server's own routes, and models for callers that speak ASGI."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -16,19 +16,23 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import Message, Receive, Scope, Send
 
-from timebound.admission import Held
+from timebound import __version__
+from timebound.admission import Held, Hold
 from timebound.admission.held import SMALL
+from timebound.catalogue import Catalogue
 from timebound.errors import Refusal, RequestError
 from timebound.http.control import Control
 from timebound.http.cors import Cors, as_head
 from timebound.http.guard import Guard
-from timebound.http.hot import HotPath, problem
-from timebound.http.hot import Route as HotRoute
+from timebound.http.intake import Intake
 from timebound.http.openapi import openapi
 from timebound.http.problems import MEDIA, problem_body
 from timebound.http.responses import json_response, problem_response
 from timebound.http.results import CLIENT, Results
-from timebound.types import ModelInfo
+from timebound.http.routes import Route as ModelRoute
+from timebound.http.routes import Routes
+from timebound.http.surfaces.native import problem
+from timebound.store.base import Store
 
 UI = Path(__file__).parent.parent / "ui"
 
@@ -47,57 +51,48 @@ _PAGE_HEADERS = {
 _SAFE = [(b"x-content-type-options", b"nosniff")]
 
 
+class Served(Protocol):
+    """What the app shows of a gateway."""
+
+    catalogue: Catalogue
+    store: Store
+
+    def status(self) -> dict[str, Any]: ...
+    def why_not_ready(self) -> str | None: ...
+
+
 class App:
-    """What a listener runs. Models' routes appear when `serve` is called for them."""
+    """What a listener runs, or another ASGI server; models are asked at their routes."""
 
     def __init__(
         self,
-        hot: HotPath,
+        intake: Intake,
+        routes: Routes,
+        served: Served,
         *,
-        status: Callable[[], dict[str, Any]],
-        why_not_ready: Callable[[], str | None],
         metrics: Callable[[], tuple[bytes, str]],
-        version: str,
         results: Results,
         control: Control,
-        trouble: Callable[[], str | None],
         guard: Guard | None = None,
         cors: Cors | None = None,
         held: Held | None = None,
+        max_body: int = 10_000_000,
     ) -> None:
-        self._hot = hot
+        self._intake = intake
+        self._routes = routes.by_path
+        self._served = served
+        self._models = served.catalogue.models
         self._guard = guard
         self._cors = cors
         self._held = held
-        self.hot_routes: dict[bytes, HotRoute] = {}
-        self._models: dict[str, ModelInfo] = {}
-        self._status = status
-        self._why_not_ready = why_not_ready
+        self._max_body = max_body
         self._metrics = metrics
-        self._version = version
         self._results = results
         self._control = control
-        self._trouble = trouble
         self._cold = self._cold_app()
 
-    def serve(self, info: ModelInfo) -> None:
-        """Answer for this model at its routes from now on."""
-        if info.name in self._models:
-            self.stop_serving(info.name)  # its path may be another one now
-        route = HotRoute(info)
-        self._models[info.name] = info
-        for path in info.paths:
-            self.hot_routes[path.encode()] = route
-        self.hot_routes[info.version_path.encode()] = HotRoute(info, is_version=True)
-
-    def stop_serving(self, name: str) -> None:
-        """Answer no more for this model."""
-        info = self._models.pop(name)
-        for path in {*info.paths, info.version_path}:
-            self.hot_routes.pop(path.encode(), None)
-
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        route = self.hot_routes.get(scope["path"].encode())
+        route = self._routes.get(scope["path"].encode())
         asked = self._cors.preflight(scope["headers"]) if self._cors and scope["method"] == "OPTIONS" else None
         if asked is not None:
             await _respond(send, 204, as_head(asked), b"")
@@ -106,7 +101,7 @@ class App:
         else:
             await self._answer_cold(route, scope, receive, self._with_headers(scope, send))
 
-    async def _answer_cold(self, route: HotRoute | None, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _answer_cold(self, route: ModelRoute | None, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             if self._guard is not None:
                 scope[CLIENT] = self._guard.let_in(scope)
@@ -120,28 +115,44 @@ class App:
         else:
             await self._cold(scope, receive, send)
 
-    async def _answer(self, route: HotRoute, scope: Scope, receive: Receive, send: Send) -> None:
-        """The hot path for requests that come as ASGI: pipelined ones, and those of another ASGI server."""
+    async def _answer(self, route: ModelRoute, scope: Scope, receive: Receive, send: Send) -> None:
+        """A request to a model by ASGI: the same way in, the same bounds, and a client that leaves has left."""
         hold = self._held.hold() if self._held is not None else None
-        parts, size = [], 0
         try:
             client = self._guard.client(scope) if self._guard is not None else None
-            async for part in HttpRequest(scope, receive).stream():
-                parts.append(part)
-                size += len(part)
-                if hold is not None and size > SMALL and not hold.reach(size):
-                    raise Refusal("too many large bodies are in memory now", code="memory_full", retry_after_s=1)
+            body = await self._read(HttpRequest(scope, receive), hold)
         except ClientDisconnect:
             return
         except RequestError as error:
             await _respond(send, *problem(error))
             return
         done: asyncio.Future[tuple[int, bytes, bytes]] = asyncio.get_running_loop().create_future()
-        body = b"".join(parts)
-        self._hot.start(
-            route, scope["headers"], body, lambda *answer: done.set_result(answer), client=client, hold=hold
-        )
-        await _respond(send, *await done)
+
+        def respond(status: int, head: bytes, body: bytes) -> None:
+            if not done.done():  # the caller may have been cancelled
+                done.set_result((status, head, body))
+
+        leave = self._intake.take(route, scope["headers"], body, respond, client=client, hold=hold)
+        left = asyncio.ensure_future(_disconnected(receive))
+        try:
+            await asyncio.wait((done, left), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            left.cancel()
+            if not done.done() and leave is not None:
+                leave()
+        if done.done():
+            await _respond(send, *done.result())
+
+    async def _read(self, request: HttpRequest, hold: Hold | None) -> bytes:
+        parts, size = [], 0
+        async for part in request.stream():
+            parts.append(part)
+            size += len(part)
+            if size > self._max_body:
+                raise RequestError(f"the body is over {self._max_body} bytes", code="body_too_large")
+            if hold is not None and size > SMALL and not hold.reach(size):
+                raise Refusal("too many large bodies are in memory now", code="memory_full", retry_after_s=1)
+        return b"".join(parts)
 
     def _with_headers(self, scope: Scope, send: Send) -> Send:
         """The same `send`, adding what every answer of the server's own routes says."""
@@ -177,9 +188,9 @@ class App:
         return json_response({"status": "live"})
 
     async def _readyz(self, request: HttpRequest) -> Response:
-        reason = self._why_not_ready()
+        reason = self._served.why_not_ready()
         if reason is None:
-            trouble = self._trouble()
+            trouble = self._served.store.trouble
             return json_response({"status": "ready"} if trouble is None else {"status": "ready", "degraded": trouble})
         return json_response({"status": "not_ready", "reason": reason}, status=503)
 
@@ -188,17 +199,17 @@ class App:
         return Response(body, media_type=media)
 
     async def _models_page(self, request: HttpRequest) -> Response:
-        return json_response(self._status())
+        return json_response({**self._served.status(), "version": __version__})
 
     async def _openapi(self, request: HttpRequest) -> Response:
-        return json_response(openapi(list(self._models.values()), self._version, needs_key=self._guard is not None))
+        return json_response(openapi(list(self._models.values()), __version__, needs_key=self._guard is not None))
 
     async def _samples(self, request: HttpRequest) -> Response:
         info = self._models.get(request.path_params["model"])
         return await self._no_model(request) if info is None else json_response({"samples": info.samples})
 
     async def _no_model(self, request: HttpRequest) -> Response:
-        reason = self._why_not_ready()
+        reason = self._served.why_not_ready()
         if reason is not None:
             return problem_response(_not_ready(reason))
         names = ", ".join(sorted(name for name in self._models if "@" not in name))
@@ -212,7 +223,7 @@ class App:
             response = problem_response(RequestError(f"{request.method} is not taken here", code="method_not_allowed"))
             response.headers.update(error.headers or {})
             return response
-        reason = self._why_not_ready()
+        reason = self._served.why_not_ready()
         if error.status_code == 404 and reason == "loading" and request.method == "POST":
             return problem_response(_not_ready(reason))  # the model that will have this path may still be loading
         if error.status_code == 404:
@@ -220,6 +231,11 @@ class App:
             detail = f"nothing is at {request.url.path}; models answer at: {known}; see /docs"
             return problem_response(RequestError(detail, code="not_found"))
         return Response(problem_body("internal", error.detail), error.status_code, media_type=MEDIA.decode())
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 async def _respond(send: Send, status: int, head: bytes, body: bytes) -> None:

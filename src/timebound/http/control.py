@@ -20,9 +20,8 @@ log = logging.getLogger("timebound.http")
 
 
 class Controlled(Protocol):
-    """The server; each raises `SetupError` if nothing has changed."""
+    """The gateway; each raises `SetupError` if nothing has changed."""
 
-    async def reload(self) -> list[str]: ...
     def traffic(self, model: str) -> Traffic: ...
     async def set_traffic(self, model: str, traffic: Traffic) -> Traffic: ...
     async def roll_back(self, model: str) -> Traffic: ...
@@ -31,8 +30,9 @@ class Controlled(Protocol):
 class Control:
     """The operator's routes."""
 
-    def __init__(self, server: Controlled, admin: Admin) -> None:
-        self._server = server
+    def __init__(self, gateway: Controlled, reload: Callable[[], Awaitable[list[str]]], admin: Admin) -> None:
+        self._gateway = gateway
+        self._reload_all = reload
         self._admin = admin
 
     def routes(self) -> list[Route]:
@@ -58,17 +58,17 @@ class Control:
         return handle
 
     async def _reload(self, request: HttpRequest) -> dict[str, Any]:
-        return {"models": await self._server.reload()}
+        return {"models": await self._reload_all()}
 
     async def _traffic(self, request: HttpRequest) -> Traffic:
         if request.method != "PUT":
-            return self._server.traffic(request.path_params["model"])
+            return self._gateway.traffic(request.path_params["model"])
         try:
             traffic = msgspec.json.decode(await request.body(), type=Traffic)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             detail = f'{error}; send {{"split": {{"1": 0.9, "2": 0.1}}, "shadow": []}}'
             raise RequestError(detail, code="bad_input") from None
-        return await self._server.set_traffic(request.path_params["model"], traffic)
+        return await self._gateway.set_traffic(request.path_params["model"], traffic)
 
     async def _roll_back(self, request: HttpRequest) -> Traffic:
-        return await self._server.roll_back(request.path_params["model"])
+        return await self._gateway.roll_back(request.path_params["model"])

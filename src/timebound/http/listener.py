@@ -12,12 +12,14 @@ from email.utils import formatdate
 from typing import Any, cast
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from timebound.errors import SetupError
 from timebound.events import Events
-from timebound.http.app import App
-from timebound.http.connection import Connection, State
-from timebound.http.hot import HotPath
+from timebound.http.bounded import State
+from timebound.http.connection import Connection
+from timebound.http.intake import Intake
+from timebound.http.routes import Routes
 
 _PARTS = 50
 """In how many parts connections are looked at, within a second."""
@@ -86,16 +88,17 @@ class Listener:
 
     def __init__(
         self,
-        app: App,
+        app: ASGIApp,
         *,
-        hot: HotPath,
+        intake: Intake,
+        routes: Routes,
         state: State,
         keep_alive_s: float,
         events: Events,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        self._app = app
-        self._hot = hot
+        self._intake = intake
+        self._routes = routes
         self._state = state
         self._events = events
         self._tls = tls
@@ -151,7 +154,7 @@ class Listener:
 
     def _connection(self) -> Connection:
         return Connection(
-            self._config, self._state, hot=self._hot, hot_routes=self._app.hot_routes, events=self._events
+            self._config, self._state, intake=self._intake, routes=self._routes.by_path, events=self._events
         )
 
     async def _tick(self) -> None:

@@ -12,7 +12,7 @@ from starlette.routing import Route
 from timebound.admission import Client
 from timebound.errors import RequestError
 from timebound.http.admin import Admin
-from timebound.http.hot import in_namespace
+from timebound.http.intake import in_namespace
 from timebound.http.responses import json_response, problem_response
 from timebound.store.base import Store, Stored
 

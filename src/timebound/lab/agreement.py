@@ -24,12 +24,12 @@ from timebound.lab.curve import body_of, chosen_model
 from timebound.lab.load.payloads import from_folder, from_lines
 from timebound.model import example_body, request_schema
 from timebound.target import describe, sentence
-from timebound.types import Engine
+from timebound.types import ENGINES
 from timebound.workers.runner import Runner
 from timebound.workers.samples import read_samples
 from timebound.workers.warmup import warm_up
 
-REFERENCE = Engine.ONNXRUNTIME.value
+REFERENCE = next(iter(ENGINES))
 ENOUGH = 64
 # Standard deviation of a copy's noise, in units of the input's own.
 NOISE = 0.05

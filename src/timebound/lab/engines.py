@@ -14,7 +14,6 @@ from timebound.backends.processor import has_bf16
 from timebound.lab.agreement import REFERENCE, Agreement
 from timebound.lab.curve import Point
 from timebound.scheduler.served import BATCH_SHARE
-from timebound.types import Engine
 
 # An engine must be faster than the model's own by this share to be tried on servers.
 WORTH_TRYING = 0.03
@@ -52,7 +51,7 @@ def why_not(engine: str, here: Means) -> str:
     """What keeps an engine from running here; empty if nothing does."""
     if engine.startswith("openvino") and not here.has_openvino:
         return "OpenVINO is not installed (pip install 'timebound[openvino]')"
-    if engine == Engine.OPENVINO_BF16 and not here.has_bf16:
+    if engine == "openvino-bf16" and not here.has_bf16:
         return "this processor has no instructions for bf16 (avx512_bf16, amx_bf16)"
     return ""
 

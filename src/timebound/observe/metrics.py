@@ -73,7 +73,7 @@ class Metrics(Collector):
         gauges: dict[str, tuple[str, Callable[[], float]]],
         worker_memory: Callable[[], dict[str, float]] = dict,
     ) -> None:
-        self._gauges = gauges
+        self.gauges = gauges
         self._worker_memory = worker_memory
         self._requests: defaultdict[tuple[str, ...], int] = defaultdict(int)
         self._answers: defaultdict[tuple[str, ...], int] = defaultdict(int)
@@ -211,7 +211,7 @@ class Metrics(Collector):
         yield _histogram("batch_size", "Requests in a batch.", self._batch_size)
         yield _histogram("batch_prediction_ratio", "Real over predicted seconds of a batch.", self._prediction)
         yield _histogram("store_write_seconds", "From a result to its being in Redis.", self._write_lag)
-        for name, (text, read) in self._gauges.items():
+        for name, (text, read) in self.gauges.items():
             yield GaugeMetricFamily(f"timebound_{name}", text, value=read())
         memory = GaugeMetricFamily("timebound_worker_memory_bytes", "Resident memory by worker.", labels=("worker",))
         for worker, held in self._worker_memory().items():

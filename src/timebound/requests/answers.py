@@ -25,7 +25,7 @@ from timebound.requests.pending import Attempt, Pending
 from timebound.requests.pulse import Pulse
 from timebound.scheduler.scheduler import Scheduler
 from timebound.scheduler.ticket import State, Ticket
-from timebound.types import Deliver, Outcome, Quality, Request, Result, Source
+from timebound.types import Deliver, Outcome, Quality, Question, Result, Source
 
 _MOST_OF_A_LIMIT = 0.1
 """No more than this share of a request's time is kept free at its end, for writing and for its fallback each."""
@@ -105,7 +105,7 @@ class Answers:
         pendings = {id(attempt.pending): attempt.pending for attempt in self._guarded.values()}
         return [pending for pending in pendings.values() if pending.ticket.state is State.QUEUED]
 
-    def add(self, pending: Pending, request: Request, deliver: Deliver, *, has_joined: bool = False) -> Attempt:
+    def add(self, pending: Pending, request: Question, deliver: Deliver, *, has_joined: bool = False) -> Attempt:
         """One more client waits for `pending`."""
         if not self.pulse.is_running:
             self.pulse.start()
@@ -277,7 +277,7 @@ class Answers:
             margin += min(self._fallback_time.seconds, most_s)
         return request.deadline - margin
 
-    def margin_of(self, request: Request) -> float:
+    def margin_of(self, request: Question) -> float:
         """What is kept free before this request's deadline."""
         limit_s = request.deadline - request.arrived
         least_s = min(_LEAST_OF_A_LIMIT * limit_s, _ENOUGH_S)

@@ -10,7 +10,7 @@ from timebound.clock import Wall
 from timebound.errors import KeyReused, RequestError
 from timebound.requests.pending import Pending
 from timebound.store.base import Claim, Kind, Store, Stored
-from timebound.types import Quality, Request, Result, Source, Timing
+from timebound.types import Quality, Question, Result, Source, Timing
 
 
 class Claims:
@@ -23,7 +23,7 @@ class Claims:
     def ask(
         self,
         pending: Pending,
-        request: Request,
+        request: Question,
         *,
         compute: Callable[[Pending], None],
         give: Callable[[Pending, Result | RequestError], None],

@@ -12,19 +12,22 @@ deadline, that gives the best there is. So nobody is answered late, whatever the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from itertools import count
 from math import inf
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
 
+from timebound.catalogue import Catalogue
 from timebound.clock import Clock, Wall
-from timebound.errors import CopyLost, KeyReused
+from timebound.errors import CopyLost, KeyReused, Refusal, RequestError
 from timebound.events import BatchesShrunk, BatchFinished, BatchLost, BatchStarted, Degraded, Events
 from timebound.requests.answers import Answers, Helper
 from timebound.requests.claims import Claims
+from timebound.requests.copies import Copies
 from timebound.requests.floor import Floor, Running, Slot, Slots
 from timebound.requests.pending import Attempt, Pending
 from timebound.requests.suspicion import Suspicion
@@ -33,7 +36,7 @@ from timebound.requests.watchdog import Watchdog
 from timebound.scheduler.scheduler import Scheduler
 from timebound.scheduler.ticket import Batch, ModelSpec, State, Step, Ticket
 from timebound.store.base import Store
-from timebound.types import UNFINISHED, Deliver, Loss, ModelInfo, Quality, Report, Request, Result
+from timebound.types import UNFINISHED, Deliver, Loss, ModelInfo, Quality, Question, Report, Result
 
 _INFERRED = ("", "model_failed", UNFINISHED)
 """Outcomes of items that reached `infer`; the others were refused before, and took hardly any time."""
@@ -49,6 +52,7 @@ class Dispatcher:
     def __init__(
         self,
         scheduler: Scheduler,
+        catalogue: Catalogue,
         *,
         slots: Slots,
         helper: Helper,
@@ -59,9 +63,15 @@ class Dispatcher:
         store: Store,
         wall: Wall,
         max_queue: int = 4096,
+        profiles: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         self._scheduler = scheduler
+        self._catalogue = catalogue
+        self._profiles = profiles
+        self._copies = Copies(self.submit, events)
         self._max_queue = max_queue
+        self.is_closed = False
+        """Whether nothing is accepted any more."""
         self._slots = slots
         self._helper = helper
         self._clock = clock
@@ -121,9 +131,9 @@ class Dispatcher:
         """Requests that wait for a slot."""
         return self._scheduler.queued()
 
-    def add_model(self, info: ModelInfo, profile: dict[str, Any] | None = None) -> None:
+    def add_model(self, info: ModelInfo) -> None:
         """Accept requests for this model from now on; one that is known keeps what was learned."""
-        is_new = info.name not in self._models
+        is_new, profile = info.name not in self._models, self._profiles.get(info.name)
         self._models[info.name] = info
         self._shadows[info.name] = msgspec.structs.replace(info, has_fallback=False)
         spec = ModelSpec(
@@ -161,12 +171,21 @@ class Dispatcher:
 
     # ------------------------------------------------------------------ requests in
 
-    def submit(self, request: Request, deliver: Deliver) -> Attempt:
+    def close(self) -> None:
+        """Accept nothing any more; what was accepted is answered."""
+        self.is_closed = True
+
+    def submit(self, request: Question, deliver: Deliver) -> Attempt:
         """Accept a request: `deliver` gets its one result or error, at once if the answer is a refusal.
 
-        An attempt whose key is already in work joins it; pass the attempt to `gone` if its client leaves. Raises
-        `KeyReused` if that has another body.
+        An attempt whose key is already in work joins it; pass the attempt to `gone` if its client leaves. Raises a
+        `RequestError` if it is not accepted: `KeyReused` if the key is in work with another body, a `Refusal` if the
+        server is leaving.
         """
+        if self.is_closed:
+            raise Refusal("the server is shutting down", code="draining", retry_after_s=1)
+        if self._catalogue.lots and not request.served and (lot := self._catalogue.lots.get(request.model)):
+            deliver = self._copies.divide(request, lot, deliver)
         key = (request.model, request.key) if request.key is not None else None
         known = self._answers.find(key) if key is not None else None
         if known is not None:
@@ -174,7 +193,9 @@ class Dispatcher:
                 raise KeyReused()
             return self._join(known, request, deliver)
         now = self._clock.now()
-        info = (self._shadows if request.is_shadow else self._models)[request.served or request.model]
+        info = (self._shadows if request.is_shadow else self._models).get(request.served or request.model)
+        if info is None:
+            raise RequestError(f"the model {request.model!r} is no longer served", code="unknown_model")
         due = self._due(request)
         ticket = Ticket(next(self._seq), info.name, due, now, size=request.size, priority=request.priority)
         if request.is_shadow:
@@ -195,7 +216,7 @@ class Dispatcher:
         """The client has left. Its request is dropped before it runs, unless a retry may come for it by its key."""
         self._answers.drop(attempt)
 
-    def _join(self, pending: Pending, request: Request, deliver: Deliver) -> Attempt:
+    def _join(self, pending: Pending, request: Question, deliver: Deliver) -> Attempt:
         attempt = self._answers.add(pending, request, deliver, has_joined=True)
         ticket = pending.ticket
         if not pending.is_offered:  # its size is still being asked for
@@ -208,7 +229,7 @@ class Dispatcher:
         self._poll_soon()
         return attempt
 
-    def _due(self, request: Request) -> float:
+    def _due(self, request: Question) -> float:
         """The deadline for the scheduler, which keeps its whole margin before it: of a short limit that is too much."""
         return request.deadline + self._scheduler.margin_s - self._answers.margin_of(request)
 
@@ -424,7 +445,11 @@ class Dispatcher:
         queued = self._scheduler.queued()
         left_s = min(self._models[batch.model].deadline_s, batch.latest_end - now)
         ask_after_s = 0.0 if queued else max(0.0, _ASK_AFTER * left_s)
-        self._slots.send(slot, batch, [ticket.payload.body for ticket in batch.tickets], ask_after_s)
+        votes: list[int] = []
+        if self._models[batch.model].members > 1:
+            votes = [place for place, ticket in enumerate(batch.tickets) if ticket.payload.wants_votes]
+        bodies = [ticket.payload.body for ticket in batch.tickets]
+        self._slots.send(slot, batch, bodies, ask_after_s=ask_after_s, votes=votes)
         self._events.emit(BatchStarted(batch.model, len(batch.tickets), batch.reason, queued))
 
     def _forget_unwanted(self, running: Running) -> None:

@@ -8,14 +8,14 @@ from typing import Any
 import msgspec
 
 from timebound.scheduler.ticket import Ticket
-from timebound.types import Deliver, ModelInfo, Quality, Request, Result
+from timebound.types import Deliver, ModelInfo, Quality, Question, Result
 
 
 class Attempt(msgspec.Struct, eq=False):
     """One client waiting for a request; the first asked for it, later ones joined."""
 
     number: int
-    request: Request
+    request: Question
     deliver: Deliver
     pending: Pending
     has_joined: bool = False
@@ -49,7 +49,7 @@ class Pending(msgspec.Struct, eq=False):
     is_falling: bool = False
     """Given up by the policy: its fallback has been asked for."""
     hold: Any = None
-    """See `Request.hold`: the body may outlive its clients, while a retry may come."""
+    """See `Question.hold`: the body may outlive its clients, while a retry may come."""
 
     @property
     def wants_votes(self) -> bool:

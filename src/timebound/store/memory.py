@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import AsyncIterator
+from typing import Any
 
 import msgspec
 
 from timebound.clock import Clock
+from timebound.config import Config
 from timebound.store.base import CONFLICT, JOINED, OWNER, Claim, Entry, Key, Kind, Settle, Stored
 from timebound.types import Quality
 
@@ -24,6 +26,11 @@ class _Kept(msgspec.Struct, gc=False):
 class _Running(msgspec.Struct):
     fingerprint: bytes
     waiting: list[Settle]
+
+
+def open_store(config: Config, *, clock: Clock, **_: Any) -> Memory:
+    """A memory of the size that the options say."""
+    return Memory(config.store_memory, clock)
 
 
 class Memory:

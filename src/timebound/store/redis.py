@@ -24,6 +24,7 @@ import hiredis
 import msgspec
 
 from timebound.clock import Clock
+from timebound.config import Config
 from timebound.errors import SetupError
 from timebound.events import Events, Kept, NotKept, TakenOver
 from timebound.store.address import read_address
@@ -67,6 +68,20 @@ class _Work(msgspec.Struct):
     asking: int = 0
     is_ours: bool = False
     """Whether the claim in Redis may be ours."""
+
+
+def open_store(config: Config, *, clock: Clock, events: Events, loop: asyncio.AbstractEventLoop) -> Redis:
+    """The Redis of the options' URL; raises `SetupError` if that cannot be read."""
+    return Redis(
+        config.store,
+        near=Memory(config.store_memory, clock),
+        clock=clock,
+        events=events,
+        loop=loop,
+        namespace=config.store_namespace,
+        lease_s=config.store_lease,
+        patience_s=config.store_patience,
+    )
 
 
 class Redis:

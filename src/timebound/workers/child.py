@@ -7,18 +7,44 @@ import logging
 import os
 import socket
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import cast
 
 from timebound.errors import SetupError
 from timebound.workers import wire
-from timebound.workers.pool import Control
 from timebound.workers.spawn import Process
 
 log = logging.getLogger("timebound.workers")
 
 # Math libraries start a thread per core each, in every worker, unless told not to.
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+
+
+class Control(asyncio.Protocol):
+    """The worker's life: `on_frame` gets what it says, `on_close` is called once when it is gone."""
+
+    def __init__(self, on_frame: Callable[[wire.Head], None], on_close: Callable[[], None]) -> None:
+        self._on_frame = on_frame
+        self._on_close = on_close
+        self._reader = wire.FrameReader()
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        for head, _ in self._reader.feed(data):
+            self._on_frame(head)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._on_close()
+
+    def send(self, head: wire.Head) -> None:
+        """Tell the worker something; ignored if it is gone."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.writelines(wire.encode(head))
 
 
 class Child:

@@ -12,7 +12,7 @@ import msgspec
 from timebound.types import Loss, ModelInfo
 from timebound.workers import wire
 from timebound.workers.child import Child, is_stopped
-from timebound.workers.pool import Dispatch, Slot
+from timebound.workers.slots import Dispatch, Slot
 
 
 class WorkerPlan(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,19 +14,17 @@ import sys
 import threading
 import traceback
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 
 from timebound.backends.base import in_slot
 from timebound.clock import Clock, MonotonicClock
-from timebound.errors import TimeboundError
 from timebound.log import set_up_logging
 from timebound.model import doubtful_attributes
 from timebound.target import load_models, sentence
-from timebound.types import Report
 from timebound.workers import wire
 from timebound.workers.errands import serve_errands
 from timebound.workers.runner import Runner
+from timebound.workers.slots import serve_slot
 from timebound.workers.warmup import warm_up
 
 log = logging.getLogger("timebound.worker")
@@ -51,7 +49,7 @@ def main(arguments: list[str]) -> int:
         wire.write_frame(control, wire.Failed(sentence(error), traceback.format_exc()))
         return 2
     threads = [
-        threading.Thread(target=serve_slot, args=(number, sock, runners), name=f"slot-{number}", daemon=True)
+        threading.Thread(target=_compute, args=(number, sock, runners), name=f"slot-{number}", daemon=True)
         for number, sock in enumerate(slots[: ready.slots])
     ]
     for thread in threads:
@@ -64,6 +62,11 @@ def main(arguments: list[str]) -> int:
         os._exit(1)  # the gateway is gone: nobody is left to answer to
     # The gateway sends Stop when no batch runs here, so there is nothing to wait for.
     return 0
+
+
+def _compute(number: int, sock: socket.socket, runners: Mapping[str, Runner]) -> None:
+    with in_slot(number):
+        serve_slot(sock, runners)
 
 
 def _open(load: wire.Load) -> tuple[Mapping[str, Runner], wire.Ready]:
@@ -95,67 +98,6 @@ def _return_memory() -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc has it, others may not
     if trim is not None:
         trim(0)
-
-
-def serve_slot(number: int, sock: socket.socket, runners: Mapping[str, Runner]) -> None:
-    """Compute the batches that arrive on this slot's socket, one at a time, until it closes."""
-    with in_slot(number):
-        _serve(sock, runners)
-
-
-def _serve(sock: socket.socket, runners: Mapping[str, Runner]) -> None:
-    while True:
-        try:
-            frame = wire.read_frame(sock)
-            if frame is None:
-                return
-            batch, body = frame
-            if not isinstance(batch, wire.Batch):
-                raise TimeboundError(f"a slot takes batches, not {type(batch).__name__}")
-            ask = partial(_ask, sock, batch.id)
-            bodies = wire.split(body, batch.lengths)
-            report = runners[batch.model].run(bodies, ask, batch.ask_after_s, batch.cores, batch.votes)
-            if report is not None:
-                _send(sock, batch.id, report)
-        except OSError:
-            return  # the gateway closed its end
-        except BaseException:  # SystemExit would end only this thread, and the slot with it
-            # The pair of sockets can no longer be trusted to be in step: die, and be replaced.
-            log.critical("slot failed; the worker leaves", exc_info=True)
-            os._exit(70)
-
-
-def _ask(sock: socket.socket, batch_id: int, report: Report) -> bool:
-    """Report what there is after a member, and unless it is a note wait to hear whether the next one is to run."""
-    _send(sock, batch_id, report)
-    if report.is_note:
-        return True
-    frame = wire.read_frame(sock)
-    if frame is None:
-        raise ConnectionError("the gateway closed its end")
-    decision = frame[0]
-    if not isinstance(decision, wire.Decision) or decision.id != batch_id:
-        raise TimeboundError(f"expected the decision on batch {batch_id}, got {type(decision).__name__}")
-    return decision.go
-
-
-def _send(sock: socket.socket, batch_id: int, report: Report) -> None:
-    outcomes, timing = report.outcomes, report.timing
-    head = wire.Outcomes(
-        batch_id,
-        [outcome.code for outcome in outcomes],
-        [outcome.media for outcome in outcomes],
-        [len(outcome.body) for outcome in outcomes],
-        timing.prepare_s,
-        timing.infer_s,
-        timing.finish_s,
-        report.members,
-        report.of_members,
-        report.votes,
-        report.is_note,
-        report.is_short_of_memory,
-    )
-    wire.write_frame(sock, head, [outcome.body for outcome in outcomes])
 
 
 if __name__ == "__main__":

@@ -14,8 +14,8 @@ from timebound.types import ModelInfo
 from timebound.workers import wire
 from timebound.workers.child import Child
 from timebound.workers.crew import Generation, Worker, WorkerPlan
-from timebound.workers.pool import Dispatch
 from timebound.workers.recycling import LOOK_EVERY_S, Recycling, memory_of
+from timebound.workers.slots import Dispatch
 from timebound.workers.understudy import Understudy
 
 log = logging.getLogger("timebound.workers")

@@ -47,8 +47,8 @@ def warm_up(runner: Runner, clock: Clock) -> ModelInfo:
 
 def _run_sizes(model: Model, run: Callable[..., None], clock: Clock) -> None:
     """Run each batch size that the backend wants to have met, up to one that takes longer than the deadline."""
-    warm_sizes = getattr(model.net, "warm_sizes", None)
-    for size in warm_sizes(type(model).max_batch) if warm_sizes else ():
+    net = model.net if isinstance(model.net, Backend) else None
+    for size in net.warm_sizes(type(model).max_batch) if net else ():
         start = clock.now()
         run(count=size)
         if clock.now() - start > type(model).deadline:
@@ -59,6 +59,8 @@ def _info(runner: Runner, schema: dict[str, Any] | None, example: Any, took: flo
     model, cls = runner.model, type(runner.model)
     backend = model.net if isinstance(model.net, Backend) else None
     parallel = cls.parallel if cls.parallel is not None else bool(backend and backend.parallel)
+    # An `infer` of the class's own may do anything with a batch before the backend sees it.
+    sizes = list(backend.batch_sizes) if backend is not None and cls.infer is Model.infer else []
     return ModelInfo(
         name=runner.name,
         version=cls.version,
@@ -83,7 +85,8 @@ def _info(runner: Runner, schema: dict[str, Any] | None, example: Any, took: flo
         has_fallback=callable(model.fallback),
         size_field=cls.size if isinstance(cls.size, str) else None,
         has_size=callable(cls.size),
-        max_batch=cls.max_batch,
+        max_batch=min(cls.max_batch, sizes[-1]) if sizes else cls.max_batch,
+        batch_sizes=sizes,
         is_parallel=parallel,
         warm_up_s=took,
     )

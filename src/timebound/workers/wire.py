@@ -77,7 +77,6 @@ class Batch(msgspec.Struct, array_like=True, frozen=True):
 
     id: int
     model: str
-    deadlines: list[float]
     lengths: list[int]
     ask_after_s: float = 0.0
     """From then on the worker waits for a `Decision` after each ensemble member; before, it only reports."""

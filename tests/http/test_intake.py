@@ -1,8 +1,7 @@
-"""The fast path: from headers and body to a request at the gate, and from its result to bytes."""
+"""The one way in: from headers and body to questions, and from their results to bytes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -10,12 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timebound.admission import Gate
 from timebound.clock import ManualClock
 from timebound.errors import DeadlineMissed, Refusal
 from timebound.events import Answered, Events, Refused
-from timebound.http.hot import HotPath, Route
-from timebound.types import Body, Deliver, ModelInfo, Outcome, Quality, Request, Result, Source, Timing
+from timebound.http.intake import Intake
+from timebound.http.routes import Route
+from timebound.http.surfaces.native import Native
+from timebound.types import Body, Deliver, ModelInfo, Outcome, Quality, Question, Result, Source, Timing
 from timebound.workers.runner import failure
 
 
@@ -30,26 +30,28 @@ BODY = b'{"id": "k1"}'
 
 
 class World:
-    """A hot path whose gate keeps what was let in, and the answers that were written."""
+    """An intake whose requests' room keeps what was let in, and the answers that were written."""
 
     def __init__(self, refusal: Refusal | None = None) -> None:
         self.clock = ManualClock(50.0)
-        self.accepted: list[tuple[Request, Deliver]] = []
+        self.accepted: list[tuple[Question, Deliver]] = []
         self.answers: list[tuple[int, dict[str, str], bytes]] = []
-        self.left: list[Request] = []
+        self.left: list[Question] = []
         self.seen: list[Any] = []
-        self.gate = Gate(self._submit)
         self._refusal = refusal
         events = Events()
         events.on(Answered, self.seen.append)
         events.on(Refused, self.seen.append)
-        self.hot = HotPath(self.gate, clock=self.clock, events=events, cap_s=60.0)
+        self.intake = Intake(self, clock=self.clock, events=events, cap_s=60.0)
 
-    def _submit(self, request: Request, deliver: Deliver) -> Callable[[], None]:
+    def submit(self, question: Question, deliver: Deliver) -> Question:
         if self._refusal is not None:
             raise self._refusal
-        self.accepted.append((request, deliver))
-        return lambda: self.left.append(request)
+        self.accepted.append((question, deliver))
+        return question
+
+    def gone(self, attempt: Question) -> None:
+        self.left.append(attempt)
 
     def _respond(self, status: int, head: bytes, body: bytes) -> None:
         assert head.endswith(b"\r\n")
@@ -57,9 +59,9 @@ class World:
         self.answers.append((status, dict(lines), body))
 
     def post(self, body: bytes = BODY, *headers: tuple[bytes, bytes], info: ModelInfo = INFO) -> None:
-        self.hot.start(Route(info), headers, body, self._respond)
+        self.intake.take(Route(info, Native(info)), headers, body, self._respond)
 
-    def request(self) -> Request:
+    def request(self) -> Question:
         ((request, _),) = self.accepted
         return request
 
@@ -188,8 +190,7 @@ def test_a_refusal_at_the_gate_is_answered_at_once_with_when_to_come_back() -> N
 
 
 def test_nobody_comes_in_while_the_server_drains() -> None:
-    world = World()
-    world.gate.drain()
+    world = World(Refusal("the server is shutting down", code="draining", retry_after_s=1))
     world.post()
     status, shown = world.problem()
     assert (status, shown["code"]) == (503, "draining")
@@ -328,7 +329,7 @@ def test_a_priority_that_cannot_be_read_is_a_bad_header(value: bytes) -> None:
 
 def test_whoever_started_a_request_can_say_that_its_client_left() -> None:
     world = World()
-    leave = world.hot.start(Route(INFO), [], BODY, world._respond)
+    leave = world.intake.take(Route(INFO, Native(INFO)), [], BODY, world._respond)
     assert leave is not None
     leave()
     assert [request.key for request in world.left] == ["k1"]

@@ -1,0 +1,333 @@
+"""A served model without a listener: everything between a question and its answer, in this process and its workers.
+
+    async with tb.Gateway("app.py") as gateway:
+        answer = await gateway.ask("mood", {"id": "a1", "text": "a great day"})
+
+It owns the store, the requests, the workers and the catalogue, and binds no port. `server.py` puts listeners around
+one; a program, a test or a replica of another system uses it as it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from timebound import versions
+from timebound.body import Shape
+from timebound.catalogue import Catalogue
+from timebound.clock import MonotonicClock, wall
+from timebound.config import Config, options, resolve
+from timebound.errors import BadInput, RequestError, SetupError
+from timebound.events import Events
+from timebound.profile import ProfileFile, this_machine
+from timebound.releases import Releases
+from timebound.requests.dispatcher import Dispatcher
+from timebound.requests.identity import MAX_KEY, Identity
+from timebound.scheduler.scheduler import Scheduler
+from timebound.store.choice import open_store
+from timebound.types import Body, ModelInfo, Quality, Question, Result, Source
+from timebound.versions import Traffic
+from timebound.workers.crew import WorkerPlan
+from timebound.workers.recycling import Recycling
+from timebound.workers.slots import Slots
+from timebound.workers.supervisor import Supervisor
+from timebound.workers.understudy import Understudy
+
+log = logging.getLogger("timebound.gateway")
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What a model answered, and how that came about."""
+
+    body: bytes
+    media: str
+    quality: Quality
+    source: Source
+    members: int
+    of_members: int
+    batch_size: int
+    version: str
+
+    @property
+    def value(self) -> Any:
+        """The answer itself: what its JSON says, or the bytes if it is none."""
+        return msgspec.json.decode(self.body) if self.media == "application/json" else self.body
+
+
+class Gateway:
+    """Serves `target` to this process: a file, a folder or an app, as `timebound serve` takes it.
+
+    `options` are those of `timebound serve`, such as `workers=2` or `store="redis://..."`. Make it where an event loop
+    runs. `start` returns when the first worker has answered its warm-up run.
+    """
+
+    def __init__(self, target: str | Path, config: Config | None = None, **options: Any) -> None:
+        config = self.config = config or resolve(_known(options), {}, Path.cwd())
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            raise SetupError(
+                "a Gateway is made inside a running event loop; write: async with tb.Gateway(...)"
+            ) from None
+        self.clock = MonotonicClock()
+        self.events = Events()
+        self.catalogue = Catalogue(self.clock)
+        self.releases = Releases(Path(target), self.clock)
+        self.store = open_store(config, clock=self.clock, events=self.events, loop=loop)
+        understudy = Understudy(loop)
+        self._profile = _profile_file(config, self.releases.target)
+        self._profiles = self._profile.read() if self._profile else {}
+        self.requests = Dispatcher(
+            Scheduler(config.margin, max_batch_bytes=config.max_batch_bytes),
+            self.catalogue,
+            slots=Slots(),
+            max_queue=config.max_queue,
+            helper=understudy,
+            clock=self.clock,
+            events=self.events,
+            loop=loop,
+            margin_s=config.margin,
+            store=self.store,
+            wall=wall,
+            profiles=self._profiles,
+        )
+        self.catalogue.listen(self.requests.add_model, self.requests.remove_model)
+        self.supervisor = Supervisor(
+            self._plan(),
+            dispatch=self.requests,
+            understudy=understudy,
+            on_models=self._models_ready,
+            events=self.events,
+            clock=self.clock,
+            recycling=Recycling(
+                memory_bytes=config.recycle_memory, after_s=config.recycle_after, requests=config.recycle_requests
+            ),
+        )
+        self._watcher: asyncio.Task[None] | None = None
+        self._began = self.clock.now()
+        self._numbers = count(1)
+        self._looks: dict[str, tuple[Shape | None, Identity]] = {}
+
+    def _plan(self) -> WorkerPlan:
+        config = self.config
+        return WorkerPlan(
+            target=self.releases.target,
+            cores=len(os.sched_getaffinity(0)),
+            workers=config.workers,
+            slots=config.slots,
+            threads=config.threads,
+            engines=config.engines,
+            log_level="debug" if config.debug else config.log_level,
+            log_json=logs_json(config),
+            versions=versions.to_load(self.releases.traffic),
+        )
+
+    # ------------------------------------------------------------------ its life
+
+    async def __aenter__(self) -> Gateway:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.drain()
+        await self.stop()
+
+    async def start(self) -> None:
+        """Have the store and the first worker up; raises `SetupError` if one cannot be."""
+        try:
+            await self.store.start()
+            await self.supervisor.start()
+        except BaseException:
+            self.supervisor.kill()
+            raise
+        if self.config.watch:
+            self._watcher = asyncio.create_task(self.releases.watch(self.supervisor))
+
+    def close(self) -> None:
+        """Accept nothing any more."""
+        self.requests.close()
+        if self._watcher is not None:
+            self._watcher.cancel()
+
+    async def drain(self) -> None:
+        """Accept nothing any more, and return when every accepted request is answered or the grace time is over."""
+        self.close()
+        try:
+            await asyncio.wait_for(self.requests.drained(), self.config.grace)
+        except TimeoutError:
+            log.error("the grace time is over", extra={"unanswered": self.requests.waiting})
+
+    async def stop(self) -> None:
+        """Let the workers and the store go, and keep what was learned; `drain` comes before."""
+        slots = self.supervisor.slots_up
+        await self.supervisor.stop()
+        # Results that are not written yet are other servers' answers; claims left behind would hold them up.
+        await self.store.stop()
+        if self._profile is not None:
+            self._profile.write({**self._profiles, **self.requests.profile()}, this_machine(slots))
+
+    def kill(self) -> None:
+        """End the workers without a word; for a process that is about to leave."""
+        self.supervisor.kill()
+
+    def _models_ready(self, models: list[ModelInfo]) -> None:
+        if self.config.deadline is not None:
+            models = [msgspec.structs.replace(info, deadline_s=self.config.deadline) for info in models]
+        self.catalogue.update(models, self.releases.traffic)
+        self._looks = {info.name: (Shape(info) if info.body is Body.JSON else None, Identity(info)) for info in models}
+        self.store.hurry(self.catalogue.shortest_s)
+
+    # ------------------------------------------------------------------ what it is asked
+
+    async def ask(
+        self, model: str, item: Any, *, deadline: float | None = None, key: str | None = None, priority: int = 0
+    ) -> Answer:
+        """A model's answer to one item: bytes as they are, anything else as JSON.
+
+        `deadline` is in seconds from now; without, it is the model's own. Items with the same `key` are one request.
+        Raises a `RequestError` that says why there is no answer. Who stops waiting has left, as a client would.
+        """
+        question = self._question(model, item, deadline, key, priority)
+        answer: asyncio.Future[Result | RequestError] = asyncio.get_running_loop().create_future()
+
+        def deliver(result: Result | RequestError) -> None:
+            if not answer.done():
+                answer.set_result(result)
+
+        attempt = self.requests.submit(question, deliver)
+        try:
+            result = await answer
+        except asyncio.CancelledError:
+            self.requests.gone(attempt)
+            raise
+        if isinstance(result, RequestError):
+            raise result
+        return _answer(result)
+
+    def _question(self, model: str, item: Any, deadline: float | None, key: str | None, priority: int) -> Question:
+        if model not in self._looks:
+            names = ", ".join(self.catalogue.names) or "none yet"
+            raise RequestError(f"there is no model {model!r}; served are: {names}", code="unknown_model")
+        body = bytes(item) if isinstance(item, bytes | bytearray | memoryview) else msgspec.json.encode(item)
+        now, limit_s = self.clock.now(), deadline or self.catalogue.models[model].deadline_s
+        shape, identity = self._looks[model]
+        found, size = shape.check(body) if shape is not None else (None, 1.0)
+        key = key or found or None
+        if key is not None and len(key) > MAX_KEY:
+            raise BadInput(f"the key has more than {MAX_KEY} characters")
+        fingerprint = b""
+        if key is not None or identity.is_by_content:
+            key, fingerprint = identity.of(key, body)
+        until = now + min(limit_s, self.config.max_deadline)
+        return Question(f"ask-{next(self._numbers):x}", model, body, now, until, key, size, priority, fingerprint)
+
+    # ------------------------------------------------------------------ what the operator asks
+
+    async def reload(self) -> list[str]:
+        """Load the target again and switch to it; the models served now. Raises `SetupError`."""
+        return await self.releases.reload(self.supervisor)
+
+    def traffic(self, model: str) -> Traffic:
+        """How a model's requests are divided among its versions now."""
+        return self.releases.traffic_of(model)
+
+    async def set_traffic(self, model: str, traffic: Traffic) -> Traffic:
+        """Divide a model's requests among its versions, from now on and after a restart."""
+        return await self.releases.divide(model, lambda folder: traffic, self.supervisor)
+
+    async def roll_back(self, model: str) -> Traffic:
+        """Divide a model's requests as before the last change."""
+        return await self.releases.divide(model, versions.rolled_back, self.supervisor)
+
+    def why_not_ready(self) -> str | None:
+        """Why no request would be answered by a model now, or None."""
+        if self.requests.is_closed:
+            return "draining"
+        if not self.catalogue.models:
+            return "loading"
+        if not self.supervisor.slots_up:
+            trouble = self.supervisor.trouble
+            return f"no worker is up: {trouble}" if trouble else "no worker is up"
+        return "every slot hangs" if self.requests.is_stuck else None
+
+    def gauges(self) -> dict[str, tuple[str, Callable[[], float]]]:
+        """What metrics show of it: name -> (help, read)."""
+        requests, supervisor, store = self.requests, self.supervisor, self.store
+        return {
+            "requests_pending": ("Requests accepted and not yet answered.", lambda: requests.waiting),
+            "requests_queued": ("Requests waiting for a slot.", requests.queued),
+            "workers_up": ("Workers that take batches.", lambda: supervisor.workers_up),
+            "slots_up": ("Batches that can run at once.", lambda: supervisor.slots_up),
+            "margin_seconds": ("Kept free before each deadline.", lambda: requests.margin_s),
+            "store_up": ("Whether results are shared as configured.", lambda: store.trouble is None),
+            "store_memory_bytes": ("Bytes of results kept in memory.", lambda: store.memory_bytes),
+        }
+
+    def status(self) -> dict[str, Any]:
+        """What is running, as /v1/models and the page show it."""
+        reason, now = self.why_not_ready(), self.clock.now()
+        models = [
+            {
+                **msgspec.to_builtins(msgspec.structs.replace(info, samples=[])),
+                "samples": len(info.samples),  # the page fetches them once; this is asked for again and again
+                "paths": info.paths,
+                "state": "ready" if reason is None else "loading",
+                "reason": reason,
+                "workers": self.supervisor.workers_up,
+                "slots": self.supervisor.slots_up,
+                "served_s": round(now - self.catalogue.since[info.name], 3),
+            }
+            for info in self.catalogue.models.values()
+        ]
+        return {
+            "models": models,
+            "workers": self.supervisor.describe(),
+            "degraded": self.store.trouble,
+            "uptime_s": round(now - self._began, 3),
+            "pid": os.getpid(),
+        }
+
+
+def logs_json(config: Config) -> bool:
+    """Whether log lines are JSON: as the option says, else by whether a person is watching."""
+    return config.log_format == "json" or (config.log_format == "auto" and not sys.stderr.isatty())
+
+
+def _known(given: dict[str, Any]) -> dict[str, Any]:
+    known = {option.name for option in options()}
+    for name in given:
+        if name not in known:
+            raise SetupError(f"{name!r} is no option; `timebound serve --help` lists them")
+    return given
+
+
+def _answer(result: Result) -> Answer:
+    outcome = result.outcome
+    if outcome.code:
+        facts: dict[str, Any] = msgspec.json.decode(outcome.body)
+        kind = BadInput if outcome.code == BadInput.code else RequestError
+        raise kind(facts["detail"], code=outcome.code, field=facts["field"])
+    return Answer(
+        outcome.body,
+        outcome.media,
+        result.quality,
+        result.source,
+        result.members,
+        result.of_members,
+        result.batch_size,
+        result.version,
+    )
+
+
+def _profile_file(config: Config, target: Path) -> ProfileFile | None:
+    if config.profiles == "none":
+        return None
+    return ProfileFile(Path(config.profiles).expanduser(), target)

@@ -1,0 +1,60 @@
+"""The contract of a surface: one protocol over HTTP, from the bytes of a request to items and from results to bytes.
+
+A surface knows no scheduler, and no other surface. Who is asking, how long it may take and under which key is the
+same for all of them: `http/intake.py` reads that from the headers, and takes the surface's word where its protocol has
+a place of its own for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, TypeAlias
+
+import msgspec
+
+from timebound.errors import RequestError
+from timebound.types import ModelInfo, Question, Result
+
+Reply: TypeAlias = tuple[int, bytes, bytes]
+"""Status, header lines (each ended by CRLF) and body."""
+
+
+class Item(msgspec.Struct, eq=False):
+    """One item of a request: it is scheduled by itself, and may share a batch with strangers."""
+
+    body: bytes
+    key: str | None = None
+    size: float = 1.0
+
+
+class Asked(msgspec.Struct, eq=False):
+    """What a request asks: its items in order, and what its body says of them all."""
+
+    items: Sequence[Item]
+    timeout_s: float | None = None
+    priority: int | None = None
+    context: Any = None
+    """What `write` has to know of the request; nobody else looks at it."""
+
+
+class Surface(Protocol):
+    """One protocol as it asks one model; made for every model that is served."""
+
+    def __init__(self, info: ModelInfo) -> None: ...
+
+    @staticmethod
+    def paths(info: ModelInfo) -> list[str]:
+        """Where this protocol asks the model, whichever of its versions answers."""
+
+    @staticmethod
+    def version_paths(info: ModelInfo) -> list[str]:
+        """Where it asks this very version."""
+
+    def read(self, fields: Mapping[bytes, bytes], body: bytes) -> Asked:
+        """The items of a request; raises `RequestError` that names what is wrong with it."""
+
+    def write(self, asked: Asked, questions: Sequence[Question], results: Sequence[Result | RequestError]) -> Reply:
+        """The answer: for every item, in order, its result or its error."""
+
+    def refuse(self, error: RequestError, request_id: str) -> Reply:
+        """The answer to a request that is not let in."""

@@ -1,0 +1,103 @@
+"""Timebound's own protocol: one item a request, its body as the model takes it; the answer is the model's own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from timebound.body import Shape
+from timebound.errors import RequestError
+from timebound.http.problems import MEDIA, from_error, from_outcome, headers_of, status_of
+from timebound.http.surfaces.base import Asked, Item, Reply
+from timebound.types import Body, ModelInfo, Question, Result
+
+_ANSWER = (
+    b"content-type: %b\r\ncontent-length: %d\r\nx-request-id: %b\r\ntimebound-source: %b\r\ntimebound-batch: %d\r\n"
+    b"server-timing: queue;dur=%.3f, prepare;dur=%.3f, infer;dur=%.3f, finish;dur=%.3f\r\n"
+)
+_GOOD = b"timebound-quality: %b\r\ntimebound-members: %d/%d\r\n"
+
+
+class Native:
+    """POST to the model's own path or to /predictions/NAME."""
+
+    def __init__(self, info: ModelInfo) -> None:
+        self._shape = Shape(info) if info.body is Body.JSON else None
+
+    @staticmethod
+    def paths(info: ModelInfo) -> list[str]:
+        return info.paths
+
+    @staticmethod
+    def version_paths(info: ModelInfo) -> list[str]:
+        return [info.version_path]
+
+    def read(self, fields: Mapping[bytes, bytes], body: bytes) -> Asked:
+        if b"content-encoding" in fields:
+            _check_encoding(fields[b"content-encoding"])
+        if self._shape is None:
+            key, size = None, 1.0
+        else:
+            _check_media(fields.get(b"content-type"))
+        if not body:
+            raise RequestError("the body is empty", code="empty_body")
+        if self._shape is not None:
+            key, size = self._shape.check(body)
+        return Asked((Item(body, key, size),))
+
+    def write(self, asked: Asked, questions: Sequence[Question], results: Sequence[Result | RequestError]) -> Reply:
+        question, result = questions[0], results[0]
+        if isinstance(result, RequestError):
+            return self.refuse(result, question.id)
+        outcome, timing = result.outcome, result.timing
+        if outcome.code:
+            status, media, body = status_of(outcome.code), MEDIA, from_outcome(outcome, question.id)
+        else:
+            status, media, body = 200, outcome.media.encode(), outcome.body
+        head = _ANSWER % (
+            media,
+            len(body),
+            question.id.encode(),
+            result.source.encode(),
+            result.batch_size,
+            result.queue_s * 1e3,
+            timing.prepare_s * 1e3,
+            timing.infer_s * 1e3,
+            timing.finish_s * 1e3,
+        )
+        if not outcome.code:  # an item that failed has no answer whose quality could be told
+            head += _GOOD % (result.quality.encode(), result.members, result.of_members)
+            if question.wants_votes and result.votes:
+                head += b"timebound-votes: %b\r\n" % result.votes.encode()
+        if question.version:
+            head += b"timebound-version: %b\r\n" % (result.version or question.version).encode()
+        return status, head, body
+
+    def refuse(self, error: RequestError, request_id: str) -> Reply:
+        return problem(error, request_id)
+
+
+def problem(error: RequestError, request_id: str | None = None) -> Reply:
+    """An error as status, header lines and problem+json body."""
+    body = from_error(error, request_id)
+    head = b"content-type: %b\r\ncontent-length: %d\r\n" % (MEDIA, len(body))
+    head += b"".join(b"%b: %b\r\n" % header for header in headers_of(error))
+    if request_id is not None:
+        head += b"x-request-id: %b\r\n" % request_id.encode()
+    return status_of(error.code), head, body
+
+
+def _check_encoding(encoding: bytes) -> None:
+    # Unpacking would cost the event loop, and with it everyone's deadlines, far more than the bytes that came.
+    if encoding.strip().lower() not in (b"identity", b""):
+        raise RequestError("compressed bodies are not taken; send this one as it is", code="unsupported_encoding")
+
+
+def _check_media(media: bytes | None) -> None:
+    if media is None or media.startswith(b"application/json"):
+        return
+    kind = media.split(b";")[0].strip().lower()
+    if kind not in (b"application/json", b"text/json") and not kind.endswith(b"+json"):
+        raise RequestError(
+            f"content-type {kind.decode('latin-1')!r} is not taken here; send application/json",
+            code="unsupported_media_type",
+        )

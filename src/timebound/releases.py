@@ -1,0 +1,83 @@
+"""Brings new code, new files and new versions in under load; what cannot be loaded changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from timebound import versions
+from timebound.clock import Clock
+from timebound.errors import SetupError
+from timebound.target import check_target
+from timebound.versions import Traffic
+from timebound.workers.supervisor import Supervisor
+
+log = logging.getLogger("timebound.server")
+
+
+class Releases:
+    """What is served of a target, and how each model's requests are divided among its versions."""
+
+    def __init__(self, target: Path, clock: Clock) -> None:
+        check_target(target)
+        self.target = target.resolve()
+        self._clock = clock
+        self.traffic = versions.read_all(self.target)
+
+    async def reload(self, supervisor: Supervisor) -> list[str]:
+        """Load the target again and switch to it; the models served now. Raises `SetupError`."""
+        began = self._clock.now()
+        check_target(self.target)
+        before, self.traffic = self.traffic, versions.read_all(self.target)
+        plan = msgspec.structs.replace(supervisor.plan, versions=versions.to_load(self.traffic))
+        try:
+            models = await supervisor.reload(plan)
+        except BaseException:
+            self.traffic = before
+            raise
+        names = [info.name for info in models]
+        log.info("reloaded", extra={"models": ", ".join(names), "in_s": round(self._clock.now() - began, 2)})
+        return names
+
+    def traffic_of(self, model: str) -> Traffic:
+        """How a model's requests are divided among its versions now; raises `SetupError` if it has none."""
+        if model not in self.traffic:
+            known = ", ".join(self.traffic) or "none"
+            raise SetupError(f"{model!r} has no versions here; models in folders of versions: {known}")
+        return self.traffic[model]
+
+    async def divide(self, model: str, change: Callable[[Path], Traffic], supervisor: Supervisor) -> Traffic:
+        """Divide a model's requests as `change` says of its folder, from now on and after a restart."""
+        self.traffic_of(model)
+        folder = self.target / model
+        file = folder / versions.FILE
+        before = file.read_bytes() if file.is_file() else None
+        traffic = versions.write(folder, change(folder))
+        try:
+            await self.reload(supervisor)
+        except BaseException:
+            if before is None:
+                file.unlink()
+            else:
+                file.write_bytes(before)
+            raise
+        return traffic
+
+    async def watch(self, supervisor: Supervisor) -> None:
+        """Reload when files of the target have changed, and then stayed as they are for a second; runs for ever."""
+        loaded = seen = versions.signature(self.target)
+        while True:
+            await asyncio.sleep(1.0)
+            now = await asyncio.to_thread(versions.signature, self.target)
+            if now == seen and now != loaded:
+                loaded = now
+                log.info("the target has changed")
+                try:
+                    await self.reload(supervisor)
+                except SetupError as error:
+                    log.error("%s", error)
+            seen = now

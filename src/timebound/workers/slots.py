@@ -1,0 +1,212 @@
+"""A slot, from both ends: one batch at a time in a worker, over a socket of its own.
+
+The gateway's end is fed by its event loop; the worker's is a thread that blocks until the next batch comes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from typing import Protocol, cast
+
+from timebound.errors import TimeboundError, WireError
+from timebound.types import Loss, Outcome, Report, Timing
+from timebound.workers import wire
+
+log = logging.getLogger("timebound.workers")
+
+
+class Dispatch(Protocol):
+    """Who is told about slots; the scheduler's dispatcher."""
+
+    def slot_up(self, slot: Slot) -> None: ...
+    def slots_down(self, slots: Sequence[Slot], loss: Loss) -> None: ...
+    def report(self, slot: Slot, report: Report) -> None: ...
+    def retire(self, slots: Sequence[Slot], done: Callable[[], None]) -> None: ...
+    def strain(self, *, is_on: bool) -> None: ...
+
+
+class Slot(asyncio.Protocol):
+    """One batch at a time in a worker, over a socket of its own."""
+
+    def __init__(
+        self,
+        worker: int,
+        number: int,
+        siblings: int,
+        dispatch: Dispatch,
+        *,
+        on_lost: Callable[[], None],
+        on_hang: Callable[[], None],
+    ) -> None:
+        self.worker = worker
+        self.number = number
+        self.siblings = siblings
+        """Slots of its worker, itself included; each has a core."""
+        self._dispatch = dispatch
+        self._on_lost = on_lost
+        self.kill_worker = on_hang
+        """Ends the whole worker, because a batch hangs here."""
+        self.items = 0
+        """Items it was given so far."""
+        self._transport: asyncio.Transport | None = None
+        self._reader = wire.FrameReader()
+        self._batch_id: int | None = None
+
+    def __repr__(self) -> str:
+        return f"Slot({self.worker}.{self.number})"
+
+    async def open(self, sock: socket.socket) -> None:
+        """Take over the gateway's end of the slot's socket and offer the slot for work."""
+        loop = asyncio.get_running_loop()
+        await loop.create_unix_connection(lambda: self, sock=sock)
+
+    def send(self, head: wire.Batch, payloads: Sequence[bytes]) -> None:
+        """Start a batch here."""
+        self._batch_id = head.id
+        self.items += len(payloads)
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.writelines(wire.encode(head, payloads))
+
+    def decide(self, batch_id: int, *, go: bool) -> None:
+        """Tell the slot whether its batch goes on with the next member."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.writelines(wire.encode(wire.Decision(batch_id, go)))
+
+    def close(self) -> None:
+        """Drop the connection."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for head, body in self._reader.feed(data):
+                self._receive(head, body)
+        except WireError as error:
+            log.error("slot %s breaks the wire format: %s", self, error)
+            self.close()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._on_lost()
+
+    def _receive(self, head: wire.Head, body: memoryview) -> None:
+        if not isinstance(head, wire.Outcomes) or head.id != self._batch_id:
+            raise WireError(f"expected the outcomes of batch {self._batch_id}, got {head!r:.80}")
+        parts = wire.split(body, head.lengths)
+        outcomes = [
+            Outcome(bytes(part), code, media) for part, code, media in zip(parts, head.codes, head.media, strict=True)
+        ]
+        timing = Timing(head.prepare_s, head.infer_s, head.finish_s)
+        report = Report(
+            outcomes, timing, head.members, head.of_members, head.votes, head.is_note, head.is_short_of_memory
+        )
+        self._dispatch.report(self, report)
+
+
+class Batch(Protocol):
+    """What a slot must know of a batch; the scheduler's."""
+
+    id: int
+    model: str
+    is_alone: bool
+
+
+class Slots:
+    """What the requests' room does with slots."""
+
+    def send(self, slot: Slot, batch: Batch, bodies: list[bytes], *, ask_after_s: float, votes: list[int]) -> None:
+        """Start a batch there; alone in its worker, its members may have the cores of all its slots."""
+        cores = slot.siblings if batch.is_alone else 1
+        lengths = [len(body) for body in bodies]
+        slot.send(wire.Batch(batch.id, batch.model, lengths, ask_after_s, cores, votes), bodies)
+
+    def decide(self, slot: Slot, batch: Batch, *, go: bool) -> None:
+        """Tell it whether its batch goes on with the next member."""
+        slot.decide(batch.id, go=go)
+
+    def worker_of(self, slot: Slot) -> int:
+        """The number of its worker."""
+        return slot.worker
+
+    def kill(self, slot: Slot) -> None:
+        """End its worker, because a batch hangs there."""
+        slot.kill_worker()
+
+
+# ---------------------------------------------------------------------- the worker's end
+
+
+class Runs(Protocol):
+    """Computes batches of one model; the worker's `Runner`."""
+
+    def run(
+        self,
+        bodies: Sequence[bytes | memoryview],
+        ask: Callable[[Report], bool] | None,
+        ask_after_s: float,
+        cores: int,
+        votes: Collection[int],
+    ) -> Report | None: ...
+
+
+def serve_slot(sock: socket.socket, runners: Mapping[str, Runs]) -> None:
+    """Compute the batches that arrive on this slot's socket, one at a time, until it closes."""
+    while True:
+        try:
+            frame = wire.read_frame(sock)
+            if frame is None:
+                return
+            batch, body = frame
+            if not isinstance(batch, wire.Batch):
+                raise TimeboundError(f"a slot takes batches, not {type(batch).__name__}")
+            ask = partial(_ask, sock, batch.id)
+            bodies = wire.split(body, batch.lengths)
+            report = runners[batch.model].run(bodies, ask, batch.ask_after_s, batch.cores, batch.votes)
+            if report is not None:
+                _send(sock, batch.id, report)
+        except OSError:
+            return  # the gateway closed its end
+        except BaseException:  # SystemExit would end only this thread, and the slot with it
+            # The pair of sockets can no longer be trusted to be in step: die, and be replaced.
+            log.critical("slot failed; the worker leaves", exc_info=True)
+            os._exit(70)
+
+
+def _ask(sock: socket.socket, batch_id: int, report: Report) -> bool:
+    """Report what there is after a member, and unless it is a note wait to hear whether the next one is to run."""
+    _send(sock, batch_id, report)
+    if report.is_note:
+        return True
+    frame = wire.read_frame(sock)
+    if frame is None:
+        raise ConnectionError("the gateway closed its end")
+    decision = frame[0]
+    if not isinstance(decision, wire.Decision) or decision.id != batch_id:
+        raise TimeboundError(f"expected the decision on batch {batch_id}, got {type(decision).__name__}")
+    return decision.go
+
+
+def _send(sock: socket.socket, batch_id: int, report: Report) -> None:
+    outcomes, timing = report.outcomes, report.timing
+    head = wire.Outcomes(
+        batch_id,
+        [outcome.code for outcome in outcomes],
+        [outcome.media for outcome in outcomes],
+        [len(outcome.body) for outcome in outcomes],
+        timing.prepare_s,
+        timing.infer_s,
+        timing.finish_s,
+        report.members,
+        report.of_members,
+        report.votes,
+        report.is_note,
+        report.is_short_of_memory,
+    )
+    wire.write_frame(sock, head, [outcome.body for outcome in outcomes])
