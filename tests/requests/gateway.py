@@ -12,7 +12,7 @@ from timebound.clock import ManualClock
 from timebound.errors import RequestError
 from timebound.events import BatchFinished, BatchLost, BatchStarted, Degraded, Events
 from timebound.requests.dispatcher import Dispatcher
-from timebound.requests.pending import Attempt
+from timebound.requests.request import Attempt
 from timebound.scheduler.scheduler import Scheduler
 from timebound.scheduler.ticket import Batch
 from timebound.store.memory import Memory

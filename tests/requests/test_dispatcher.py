@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import inf
+from typing import cast
 
 import pytest
 from hypothesis import given
@@ -12,6 +13,7 @@ from tests.requests.gateway import NO_TIME, WARM_UP_S, World
 
 from timebound.errors import DeadlineMissed, Refusal, RequestError
 from timebound.events import BatchLost, BatchStarted
+from timebound.requests.request import Request
 from timebound.types import ModelInfo, Outcome, Question, Report, Result, Timing
 
 
@@ -201,7 +203,7 @@ def test_a_request_that_cannot_be_in_time_is_refused_at_once_with_a_time_to_come
     world.submit("hopeless", timeout_s=WARM_UP_S / 10)
     name, refusal = world.delivered[-1]
     assert isinstance(refusal, Refusal)
-    assert (name, refusal.code) == ("hopeless", "hopeless")
+    assert (name, refusal.code) == ("hopeless", "deadline_unreachable")
     assert refusal.retry_after_s is not None
     assert refusal.retry_after_s > 0
 
@@ -340,7 +342,7 @@ def test_votes_go_to_the_items_that_asked() -> None:
         request = Question(name, "m", name.encode(), world.clock.now(), world.clock.now() + 1, wants_votes=wants_votes)
         world.dispatcher.submit(request, world._deliver_to(name))
     world.loop.run_due()
-    asked = [ticket.payload.wants_votes for ticket in world.sent[-1][1].tickets]
+    asked = [cast(Request, ticket).wants_votes for ticket in world.sent[-1][1].tickets]
     outcomes = [Outcome(b"answer") for _ in asked]
     world.dispatcher.report("a", Report(outcomes, NO_TIME, 2, 2, {asked.index(True): "[1]"}))
     votes = {name: result.votes for name, result in world.delivered if isinstance(result, Result)}
@@ -380,3 +382,17 @@ def test_a_model_that_is_no_longer_served_is_not_asked() -> None:
     with pytest.raises(RequestError) as refused:
         world.submit("late")
     assert refused.value.code == "unknown_model"
+
+
+def test_a_batch_that_hangs_is_found_though_predictions_were_far_off() -> None:
+    world = World(members=3)
+    world.submit("one")
+    world.up("a")
+    world.submit("two")
+    world.up("b")
+    world.submit("three")
+    world.loop.advance(0.4)  # far more than the warm-up promised
+    world.answer("a", members=1)
+    world.answer("b")
+    world.loop.advance(31.0)
+    assert sorted(world.killed) == ["a", "b"]

@@ -162,9 +162,9 @@ def test_a_fallback_that_fails_becomes_a_missed_deadline() -> None:
 def test_a_hopeless_request_gets_its_fallback_at_once() -> None:
     world = World(has_fallback=True)
     world.learn_speed()
-    world.submit("hopeless", timeout_s=WARM_UP_S / 10)
+    world.submit("deadline_unreachable", timeout_s=WARM_UP_S / 10)
     world.asked[0][2](Outcome(b"cheap"))
-    assert world.qualities()["hopeless"] == "fallback"
+    assert world.qualities()["deadline_unreachable"] == "fallback"
     assert world.batch() == ["first"]
 
 

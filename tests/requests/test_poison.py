@@ -7,13 +7,13 @@ from math import inf
 import pytest
 from tests.requests.gateway import World
 
-from timebound.errors import Poison
+from timebound.errors import CrashesWorker
 from timebound.events import BatchesShrunk
 from timebound.requests.identity import Identity
-from timebound.requests.pending import Pending
 from timebound.requests.quarantine import FIRST_LOCK_S, LONGEST_LOCK_S, MOST_BODIES, Quarantine, mark_of
+from timebound.requests.request import Request
 from timebound.scheduler.served import Served
-from timebound.scheduler.ticket import ModelSpec, Ticket
+from timebound.scheduler.ticket import ModelSpec
 from timebound.types import Loss, ModelInfo, Outcome
 
 
@@ -91,11 +91,11 @@ def test_what_kills_two_workers_alone_fails_and_is_not_run_again() -> None:
     world.down("a1")
     world.up("b1")
     world.down("b1")
-    assert world.errors() == {"poison": Poison}
+    assert world.errors() == {"poison": CrashesWorker}
     world.up("c1")
     world.delivered.clear()
     start(world, "poison")
-    assert world.errors() == {"poison": Poison}
+    assert world.errors() == {"poison": CrashesWorker}
     assert len(world.sent) == 2
     start(world, "another")
     world.answer("c1")
@@ -129,7 +129,7 @@ def test_the_guilty_is_found_in_a_batch_and_the_others_are_answered() -> None:
             world.answer(slot)
         assert number < 8
     assert sorted(world.answered()) == ["one", "three", "two"]
-    assert world.errors() == {"poison": Poison}
+    assert world.errors() == {"poison": CrashesWorker}
 
 
 def test_a_suspect_runs_alone_in_its_worker_while_others_serve() -> None:
@@ -204,7 +204,7 @@ def test_a_retry_with_the_same_body_that_came_meanwhile_fails_with_it() -> None:
         if not world.running:
             break
         world.down(f"{worker}1")
-    assert [type(result) for name, result in world.delivered if name == "poison"] == [Poison, Poison]
+    assert [type(result) for name, result in world.delivered if name == "poison"] == [CrashesWorker, CrashesWorker]
     assert world.answered() == ["innocent"]
 
 
@@ -305,10 +305,10 @@ def test_a_body_has_one_mark_with_and_without_a_key() -> None:
     info = ModelInfo(name="m", key_ignore=["retry"])
     first, again = b'{"a": 1, "retry": 0}', b'{"retry": 1, "a": 1}'
     _, fingerprint = Identity(info).of("k", first)
-    marks = {mark_of(pending_of(info, body, print_)) for body, print_ in ((first, fingerprint), (again, b""))}
+    marks = {mark_of(request_of(info, body, print_)) for body, print_ in ((first, fingerprint), (again, b""))}
     assert len(marks) == 1
-    assert mark_of(pending_of(info, b'{"a": 2}', b"")) not in marks
+    assert mark_of(request_of(info, b'{"a": 2}', b"")) not in marks
 
 
-def pending_of(info: ModelInfo, body: bytes, fingerprint: bytes) -> Pending:
-    return Pending(info, Ticket(1, "m", 1.0, 0.0), body, None, [], fingerprint)
+def request_of(info: ModelInfo, body: bytes, fingerprint: bytes) -> Request:
+    return Request(1, "m", 1.0, 0.0, info=info, body=body, fingerprint=fingerprint)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.manual_loop import PunctualLoop
 
 from timebound.clock import ManualClock
-from timebound.requests.pulse import EVERY_S, Pulse
+from timebound.requests.margin import EVERY_S, Pulse
 
 
 def test_everybody_read_right_after_an_idle_time_may_have_waited() -> None:

@@ -17,14 +17,12 @@ from typing import Protocol
 import msgspec
 
 from timebound.clock import Clock
-from timebound.errors import BadInput, DeadlineMissed, Poison, Refusal, RequestError
+from timebound.errors import BadInput, CrashesWorker, DeadlineMissed, Refusal, RequestError
 from timebound.events import Degraded, Events
 from timebound.requests.claims import Claims, is_worth_keeping
-from timebound.requests.margin import Margin
-from timebound.requests.pending import Attempt, Pending
-from timebound.requests.pulse import Pulse
+from timebound.requests.margin import Margin, Pulse
+from timebound.requests.request import Attempt, Phase, Request
 from timebound.scheduler.scheduler import Scheduler
-from timebound.scheduler.ticket import State, Ticket
 from timebound.types import Deliver, Outcome, Quality, Question, Result, Source
 
 _MOST_OF_A_LIMIT = 0.1
@@ -41,8 +39,8 @@ _WORTH_ARMING, _WORTH_ARMING_S = 1.25, 0.002
 
 _REFUSALS = {
     "queue_full": "too many requests are waiting already",
-    "hopeless": "this request cannot be computed before its deadline",
-    "displaced": "more work is waiting than can be done before its deadlines",
+    "deadline_unreachable": "this request cannot be computed before its deadline",
+    "overloaded": "more work is waiting than can be done before its deadlines",
     "too_late": "the load left no time for this request before its deadline",
 }
 
@@ -67,6 +65,8 @@ class Answers:
         loop: asyncio.AbstractEventLoop,
         margin_s: float,
         claims: Claims,
+        is_busy: Callable[[], object],
+        watch: Callable[[float, float], None],
     ) -> None:
         self._scheduler = scheduler
         self._claims = claims
@@ -74,9 +74,11 @@ class Answers:
         self._clock = clock
         self._events = events
         self._loop = loop
+        self._watch = watch
         self.margin = Margin(margin_s)
         self._fallback_time = Margin(0.020, floor_s=0.010)
-        self._by_key: dict[tuple[str, str], Pending] = {}
+        self.by_key: dict[tuple[str, str], Request] = {}
+        """The requests with a key that another attempt can join."""
         self._drains: list[asyncio.Future[None]] = []
         self._guards: list[tuple[float, int]] = []  # a heap of when and whom; whoever is answered is skipped
         self._guarded: dict[int, Attempt] = {}
@@ -84,115 +86,140 @@ class Answers:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = inf
         self._armed_with_s = margin_s
-        self.pulse = Pulse(self._beat, is_needed=lambda: self.waiting > 0, clock=clock, loop=loop)
-        self.waiting = 0
+        self.pulse = Pulse(self._beat, is_needed=lambda: bool(self._guarded or is_busy()), clock=clock, loop=loop)
+
+    @property
+    def waiting(self) -> int:
+        """How many attempts wait."""
+        return len(self._guarded)
 
     async def drained(self) -> None:
         """Return when no attempt waits."""
-        if self.waiting:
+        if self._guarded:
             idle = self._loop.create_future()
             self._drains.append(idle)
             await idle
 
     # ------------------------------------------------------------------ attempts
 
-    def find(self, key: tuple[str, str]) -> Pending | None:
-        """The request with this key that another attempt can join."""
-        return self._by_key.get(key)
-
-    def queued(self) -> list[Pending]:
+    def queued(self) -> list[Request]:
         """The requests somebody waits for that have not started."""
-        pendings = {id(attempt.pending): attempt.pending for attempt in self._guarded.values()}
-        return [pending for pending in pendings.values() if pending.ticket.state is State.QUEUED]
+        requests = {id(attempt.request): attempt.request for attempt in self._guarded.values()}
+        return [request for request in requests.values() if request.phase is Phase.QUEUED]
 
-    def add(self, pending: Pending, request: Question, deliver: Deliver, *, has_joined: bool = False) -> Attempt:
-        """One more client waits for `pending`."""
+    def add(self, request: Request, question: Question, deliver: Deliver, *, has_joined: bool = False) -> Attempt:
+        """One more client waits for `request`."""
         if not self.pulse.is_running:
             self.pulse.start()
-            self._beat(0.0, self._clock.now())  # nobody has waited for a while: old stalls are forgotten
-        attempt = Attempt(next(self._numbers), request, deliver, pending, has_joined)
+            self._keep_free(0.0, self._clock.now())  # nobody has waited for a while: old stalls are forgotten
+        attempt = Attempt(next(self._numbers), question, deliver, request, has_joined)
         self._guarded[attempt.number] = attempt
-        pending.attempts.append(attempt)
-        self.waiting += 1
-        if pending.key is not None:
-            self._by_key.setdefault(pending.key, pending)
+        request.attempts.append(attempt)
+        if request.key is not None:
+            self.by_key.setdefault(request.key, request)
         self._arm(attempt)
         return attempt
 
     def drop(self, attempt: Attempt) -> None:
         """The client has left. Its request is dropped before it runs, unless a retry may come for it by its key."""
-        pending = attempt.pending
+        request = attempt.request
         if attempt.number not in self._guarded:
             return
         self._remove(attempt)
-        if not pending.attempts:
-            keep = pending.key is not None and not pending.is_falling and pending.is_offered
-            keep = keep and not pending.ticket.is_suspect  # a worker is risked only for somebody who waits
-            self._scheduler.abandon(pending.ticket, self._clock.now(), keep)
-            if not keep:
-                self.forget(pending)
+        if request.attempts:
+            self._follow(request)
+            return
+        keep = request.key is not None and request.phase in (Phase.QUEUED, Phase.RUNNING)
+        keep = keep and not request.is_suspect  # a worker is risked only for somebody who waits
+        self._scheduler.abandon(request, keep=keep)
+        if not keep:
+            self.forget(request)
 
-    def forget(self, pending: Pending) -> None:
+    def forget(self, request: Request) -> None:
         """Nobody can join it any more; unless it runs, nothing is left of it."""
-        if pending.ticket.state is not State.RUNNING:
-            pending.ticket.payload = None  # without this cycle it is gone at once, and never garbage to collect
-            self._claims.release(pending)
-        if pending.key is not None and self._by_key.get(pending.key) is pending:
-            del self._by_key[pending.key]
+        if request.phase is not Phase.RUNNING:
+            if request.phase is not Phase.FALLING:
+                request.phase = Phase.DONE
+            if request.owns_key:
+                self._claims.release(request)
+        if request.key is not None and self.by_key.get(request.key) is request:
+            del self.by_key[request.key]
 
     def _remove(self, attempt: Attempt) -> None:
-        attempt.pending.attempts.remove(attempt)
+        attempt.request.attempts.remove(attempt)
         self._close(attempt)
 
     def _close(self, attempt: Attempt) -> None:
         del self._guarded[attempt.number]
-        self.waiting -= 1
-        if self.waiting == 0:
+        if not self._guarded:
             for idle in self._drains:
                 if not idle.done():
                     idle.set_result(None)
             self._drains.clear()
 
+    def due(self, question: Question) -> float:
+        """The deadline for the scheduler, which keeps its whole margin before it: of a short limit that is too much."""
+        return question.deadline + self._scheduler.margin_s - self.margin_of(question)
+
+    def earliest(self, request: Request) -> float:
+        """The first deadline of those who wait for it: by that it is to be computed."""
+        return min(self.due(attempt.question) for attempt in request.attempts)
+
+    def _follow(self, request: Request) -> None:
+        """Somebody waits no more: the request has the time of those who still do, and keeps its rank."""
+        if request.phase is Phase.QUEUED and (deadline := self.earliest(request)) > request.deadline:
+            self._scheduler.renew(request, deadline, is_retry=request.is_retry)
+
     # ------------------------------------------------------------------ answers
 
-    def give(self, pending: Pending, result: Result | RequestError) -> None:
+    def give(self, request: Request, result: Result | RequestError) -> None:
         """Give every attempt that waits this answer, and keep it for those to come."""
         # Before anyone is answered: the next request on a connection may have the same key. Writing comes later.
-        self._claims.settle(pending, result)
-        attempts, pending.attempts = pending.attempts, []
+        if request.owns_key:
+            self._claims.settle(request, result)
+        attempts, request.attempts = request.attempts, []
         if not attempts:
             return
-        self._scheduler.withdraw(pending.ticket)
-        self.forget(pending)
+        self._scheduler.withdraw(request)
+        self.forget(request)
         for attempt in attempts:
             self._close(attempt)
             _deliver(attempt, result)
 
-    def give_up(self, pending: Pending, reason: str, retry_after_s: float | None = None) -> None:
+    def give_up(self, request: Request, reason: str, retry_after_s: float | None = None) -> None:
         """The policy will not run this request: the members it has, its fallback, or a refusal, now."""
-        if not pending.attempts:
-            self.forget(pending)
-        elif pending.best is not None:
-            self._events.emit(Degraded(pending.info.name, 1, Quality.PARTIAL, reason))
-            self.give(pending, pending.best)
-        elif pending.info.has_fallback:
-            pending.is_falling = True
-            self.forget(pending)
-            for attempt in list(pending.attempts):
+        if not request.attempts:
+            self.forget(request)
+        elif request.best is not None:
+            self._events.emit(Degraded(request.info.name, 1, Quality.PARTIAL, reason))
+            self.give(request, request.best)
+        elif request.info.has_fallback:
+            request.phase = Phase.FALLING
+            self.forget(request)
+            for attempt in list(request.attempts):
                 self._fall_back(attempt, reason)
         else:
-            self.give(pending, self._refusal(pending.ticket, reason, retry_after_s))
+            self.give(request, self._refusal(request, reason, retry_after_s))
 
-    def _refusal(self, ticket: Ticket, reason: str, retry_after_s: float | None = None) -> RequestError:
+    def give_up_first(self, request: Request, reason: str) -> bool:
+        """Give up only those who wait for it with the least time, if others have more; whether there are others."""
+        late = [attempt for attempt in request.attempts if self.due(attempt.question) <= request.deadline]
+        if len(late) == len(request.attempts):
+            return False
+        for attempt in late:
+            self._give_best(attempt, reason)
+        return True
+
+    def _refusal(self, request: Request, reason: str, retry_after_s: float | None = None) -> RequestError:
         if reason == "removed":
             return RequestError("the model is no longer served", code="unknown_model")
-        if reason == "poison":
-            return Poison("workers died or hung on this request alone, so it is not tried again for a while")
+        if reason == "crashes_worker":
+            return CrashesWorker("workers died or hung on this request alone, so it is not tried again for a while")
         if reason == "too_long":
             return BadInput("this request is longer than the model takes; send a shorter one", code="too_long")
         if reason not in _REFUSALS:
-            where = "while it was computed" if ticket.state is State.RUNNING else "in the queue"
-            if ticket.payload is not None and ticket.payload.is_elsewhere:
+            where = "while it was computed" if request.phase is Phase.RUNNING else "in the queue"
+            if request.phase is Phase.ELSEWHERE:
                 where = "while another server computed it"
             return DeadlineMissed(f"the deadline came {where}")
         wait_s = self._scheduler.retry_after_s(self._clock.now()) if retry_after_s is None else retry_after_s
@@ -200,22 +227,33 @@ class Answers:
 
     def _finish(self, attempt: Attempt, result: Result | RequestError) -> None:
         """Answer one attempt; the request itself goes on only for others that wait for it."""
-        pending, ticket = attempt.pending, attempt.pending.ticket
+        request = attempt.request
+        is_running = request.phase is Phase.RUNNING
         # While it runs, a better answer may come of it for those who wait elsewhere.
-        if pending.is_claimed and is_worth_keeping(result) and ticket.state is not State.RUNNING:
+        if request.owns_key and is_worth_keeping(result) and not is_running:
             assert isinstance(result, Result)
-            self._claims.keep(pending, result)
+            self._claims.keep(request, result)
         self._remove(attempt)
-        if not pending.attempts:
-            is_running = ticket.state is State.RUNNING
-            if not (is_running and pending.key is not None and isinstance(result, RequestError)):
-                self._scheduler.withdraw(ticket)
+        if request.attempts:
+            self._follow(request)
+        else:
+            if not (is_running and request.key is not None and isinstance(result, RequestError)):
+                self._scheduler.withdraw(request)
             # While it runs a retry may still join it: the same work is not done twice.
             if not is_running:
-                self.forget(pending)
+                self.forget(request)
         _deliver(attempt, result)
 
-    # ------------------------------------------------------------------ fallbacks
+    def _give_best(self, attempt: Attempt, reason: str) -> None:
+        """One attempt's time is up."""
+        request = attempt.request
+        if request.best is not None:
+            self._events.emit(Degraded(request.info.name, 1, Quality.PARTIAL, reason))
+            self._finish(attempt, request.best)
+        elif request.info.has_fallback and not attempt.is_last_chance:
+            self._fall_back(attempt, reason)
+        else:
+            self._finish(attempt, self._refusal(request, reason))
 
     def _fall_back(self, attempt: Attempt, reason: str) -> None:
         attempt.is_last_chance = True
@@ -228,24 +266,28 @@ class Answers:
             if attempt.number not in self._guarded:
                 return  # the model, or the guard, was faster
             if outcome is None:
-                self._finish(attempt, self._refusal(attempt.pending.ticket, reason))
+                self._finish(attempt, self._refusal(attempt.request, reason))
                 return
-            info = attempt.pending.info
+            info = attempt.request.info
             self._events.emit(Degraded(info.name, 1, Quality.FALLBACK, reason))
-            waited_s = now - attempt.request.arrived
+            waited_s = now - attempt.question.arrived
             result = Result(outcome, Quality.FALLBACK, Source.COMPUTED, 0, info.members, 0, waited_s)
             self._finish(attempt, result)
 
-        self._helper.fallback(attempt.pending.info.name, attempt.request.body, done)
+        self._helper.fallback(attempt.request.info.name, attempt.question.body, done)
 
     # ------------------------------------------------------------------ the guard
 
     def strain(self, *, is_on: bool) -> None:
         """Processes are being started, or are up."""
         self.margin.is_strained = is_on
-        self._beat(0.0, self._clock.now())
+        self._keep_free(0.0, self._clock.now())
 
     def _beat(self, late_s: float, now: float) -> None:
+        self._keep_free(late_s, now)
+        self._watch(late_s, now)
+
+    def _keep_free(self, late_s: float, now: float) -> None:
         """The process was woken so late: what is kept free follows, for those who wait already as for those to come."""
         self.margin.woke(late_s, now)
         margin_s = self._scheduler.margin_s = self.margin.seconds
@@ -269,17 +311,17 @@ class Answers:
 
     def _guard_at(self, attempt: Attempt) -> float:
         """When this attempt must be given what there is; earlier by a fallback's time where one would be needed."""
-        request = attempt.request
-        margin = self.margin_of(request)
-        if attempt.pending.info.has_fallback and attempt.pending.best is None and not attempt.is_last_chance:
-            limit_s = request.deadline - request.arrived
+        question, request = attempt.question, attempt.request
+        margin = self.margin_of(question)
+        if request.info.has_fallback and request.best is None and not attempt.is_last_chance:
+            limit_s = question.deadline - question.arrived
             most_s = max(_MOST_OF_A_LIMIT * limit_s, min(_HALF_A_LIMIT * limit_s, _ROUND_TRIP_S))
             margin += min(self._fallback_time.seconds, most_s)
-        return request.deadline - margin
+        return question.deadline - margin
 
-    def margin_of(self, request: Question) -> float:
-        """What is kept free before this request's deadline."""
-        limit_s = request.deadline - request.arrived
+    def margin_of(self, question: Question) -> float:
+        """What is kept free before this attempt's deadline."""
+        limit_s = question.deadline - question.arrived
         least_s = min(_LEAST_OF_A_LIMIT * limit_s, _ENOUGH_S)
         return min(max(self.margin.seconds, least_s), _MOST_OF_A_LIMIT * limit_s)
 
@@ -306,26 +348,17 @@ class Answers:
         while guards and (guards[0][0] <= now or guards[0][1] not in self._guarded):
             at, number = heappop(guards)
             attempt = self._guarded.get(number)
-            if attempt is not None and attempt.guard_at == at:
-                self._guard(attempt, now)
-        if len(guards) > 2 * self.waiting + 1024:
+            if attempt is None or attempt.guard_at != at:
+                continue
+            if now < self._guard_at(attempt):  # a partial answer has come meanwhile, and needs no fallback's time
+                self._arm(attempt)
+            else:
+                self._give_best(attempt, "guard")
+        if len(guards) > 2 * len(self._guarded) + 1024:
             guards[:] = [entry for entry in guards if entry[1] in self._guarded]
             heapify(guards)
         if guards:
             self._set_timer(guards[0][0])
-
-    def _guard(self, attempt: Attempt, now: float) -> None:
-        pending, at = attempt.pending, self._guard_at(attempt)
-        if now < at:  # a partial answer has come meanwhile, and needs no fallback's time
-            self._arm(attempt)
-            return
-        if pending.best is not None:
-            self._events.emit(Degraded(pending.info.name, 1, Quality.PARTIAL, "guard"))
-            self._finish(attempt, pending.best)
-        elif pending.info.has_fallback and not attempt.is_last_chance:
-            self._fall_back(attempt, "guard")
-        else:
-            self._finish(attempt, self._refusal(pending.ticket, "guard"))
 
 
 def _deliver(attempt: Attempt, result: Result | RequestError) -> None:

@@ -8,9 +8,9 @@ import msgspec
 
 from timebound.clock import Wall
 from timebound.errors import KeyReused, RequestError
-from timebound.requests.pending import Pending
+from timebound.requests.request import Phase, Request
 from timebound.store.base import Claim, Kind, Store, Stored
-from timebound.types import Quality, Question, Result, Source, Timing
+from timebound.types import Quality, Result, Source, Timing
 
 
 class Claims:
@@ -22,62 +22,60 @@ class Claims:
 
     def ask(
         self,
-        pending: Pending,
-        request: Question,
+        request: Request,
         *,
-        compute: Callable[[Pending], None],
-        give: Callable[[Pending, Result | RequestError], None],
+        compute: Callable[[Request], None],
+        give: Callable[[Request, Result | RequestError], None],
     ) -> None:
         """Have the request computed, or given what the store knows; at once, or when the store has answered."""
-        if pending.key is None:
-            compute(pending)
-            return
+        assert request.key is not None
+        request.phase = Phase.ASKING
 
         def settle(claim: Claim) -> None:
             if claim.kind is Kind.JOINED:
-                pending.is_elsewhere = True
+                request.phase = Phase.ELSEWHERE
             elif claim.kind is Kind.RESULT:
                 assert claim.stored is not None
-                give(pending, claim.stored.result)
+                give(request, claim.stored.result)
             elif claim.kind is Kind.CONFLICT:
-                give(pending, KeyReused())
+                give(request, KeyReused())
             else:
-                pending.is_claimed = True
-                pending.is_elsewhere = False
-                if pending.attempts:
-                    compute(pending)
+                request.owns_key = True
+                request.phase = Phase.ACCEPTED
+                if request.attempts:
+                    compute(request)
                 else:  # everybody left while the store was asked
-                    self.release(pending)
+                    self.release(request)
 
-        self._store.claim(pending.key, request.fingerprint, settle)
+        self._store.claim(request.key, request.fingerprint, settle)
 
-    def keep(self, pending: Pending, result: Result) -> None:
+    def keep(self, request: Request, result: Result) -> None:
         """Keep a full or partial result; the claim is over. A full one may follow a partial one."""
-        assert pending.key is not None
-        if pending.kept is Quality.FULL or pending.kept is result.quality:
+        assert request.key is not None
+        if request.kept is Quality.FULL or request.kept is result.quality:
             return
-        pending.kept = result.quality
+        request.kept = result.quality
         replayed = msgspec.structs.replace(result, source=Source.STORED, queue_s=0.0, timing=Timing(), votes="")
-        stored = Stored(pending.fingerprint, replayed, self._wall())
-        self._store.complete(pending.key, stored, pending.info.keep_s)
+        stored = Stored(request.fingerprint, replayed, self._wall())
+        self._store.complete(request.key, stored, request.info.keep_s)
 
-    def settle(self, pending: Pending, result: Result | RequestError) -> None:
-        """A claimed request has come to its end: its result is kept, or others may try."""
-        if not pending.is_claimed:
-            return
+    def settle(self, request: Request, result: Result | RequestError) -> None:
+        """A request whose key is ours has come to its end: its result is kept, or others may try."""
         if is_worth_keeping(result):
             assert isinstance(result, Result)
-            self.keep(pending, result)
-        self.release(pending)
+            self.keep(request, result)
+        self.release(request)
 
-    def release(self, pending: Pending) -> None:
+    def release(self, request: Request) -> None:
         """Nothing more comes of this claim than what there is."""
-        if pending.is_claimed and pending.best is not None:
-            self.keep(pending, pending.best)
-        if pending.is_claimed and pending.kept is None:
-            assert pending.key is not None
-            self._store.abandon(pending.key)
-        pending.is_claimed = False
+        if not request.owns_key:
+            return
+        if request.best is not None:
+            self.keep(request, request.best)
+        if request.kept is None:
+            assert request.key is not None
+            self._store.abandon(request.key)
+        request.owns_key = False
 
 
 def is_worth_keeping(result: Result | RequestError) -> bool:

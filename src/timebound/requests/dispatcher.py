@@ -1,12 +1,9 @@
-"""The small loop around the scheduler: takes requests in, hands batches to free slots, delivers what comes back.
+"""The small loop around the scheduler: takes questions in, hands batches to free slots, delivers what comes back.
 
 It waits on nothing and polls nothing. Four things move it: a request arrives (or its client leaves), a slot
 reports or is lost, a guard's time comes, a batch hangs. Requests that arrive in one turn of the event loop are
-dispatched together at its end.
-
-What a waiting client gets, best first: the full answer; the members that are done when its time is up or the
-backlog needs the slot; the model's fallback; a refusal. Each attempt has a guard, a timer shortly before its
-deadline, that gives the best there is. So nobody is answered late, whatever the predictions were worth.
+dispatched together at its end. `request.py` draws a request's life; `answers.py` sees to it that everybody who waits
+is answered in time; `losses.py` does what follows when a worker is lost.
 """
 
 from __future__ import annotations
@@ -23,20 +20,19 @@ import msgspec
 
 from timebound.catalogue import Catalogue
 from timebound.clock import Clock, Wall
-from timebound.errors import CopyLost, KeyReused, Refusal, RequestError
-from timebound.events import BatchesShrunk, BatchFinished, BatchLost, BatchStarted, Degraded, Events
+from timebound.errors import KeyReused, Refusal, RequestError
+from timebound.events import BatchesShrunk, BatchFinished, BatchStarted, Degraded, Events
 from timebound.requests.answers import Answers, Helper
 from timebound.requests.claims import Claims
 from timebound.requests.copies import Copies
-from timebound.requests.floor import Floor, Running, Slot, Slots
-from timebound.requests.pending import Attempt, Pending
-from timebound.requests.suspicion import Suspicion
-from timebound.requests.trials import Trials
+from timebound.requests.floor import Floor, Sent, Slot, Slots
+from timebound.requests.losses import Losses
+from timebound.requests.request import Attempt, Phase, Request
 from timebound.requests.watchdog import Watchdog
 from timebound.scheduler.scheduler import Scheduler
-from timebound.scheduler.ticket import Batch, ModelSpec, State, Step, Ticket
+from timebound.scheduler.ticket import Batch, ModelSpec, Step
 from timebound.store.base import Store
-from timebound.types import UNFINISHED, Deliver, Loss, ModelInfo, Quality, Question, Report, Result
+from timebound.types import UNFINISHED, Deliver, Loss, ModelInfo, Outcome, Quality, Question, Report, Result
 
 _INFERRED = ("", "model_failed", UNFINISHED)
 """Outcomes of items that reached `infer`; the others were refused before, and took hardly any time."""
@@ -47,7 +43,7 @@ way to the gateway and back each time; until then it says what it has and goes o
 
 
 class Dispatcher:
-    """Owns the pending requests; everything in it happens on the event loop's thread."""
+    """Owns the requests; everything in it happens on the event loop's thread."""
 
     def __init__(
         self,
@@ -67,17 +63,19 @@ class Dispatcher:
     ) -> None:
         self._scheduler = scheduler
         self._catalogue = catalogue
-        self._profiles = profiles
-        self._copies = Copies(self.submit, events)
-        self._max_queue = max_queue
-        self.is_closed = False
-        """Whether nothing is accepted any more."""
         self._slots = slots
         self._helper = helper
         self._clock = clock
         self._events = events
         self._loop = loop
+        self._max_queue = max_queue
+        self._profiles = profiles
+        self._models: dict[str, ModelInfo] = {}
+        self._successors: dict[str, str | None] = {}  # of models that are no longer served
+        self._copies = Copies(self.submit, events)
         self._claims = Claims(store, wall)
+        self._floor = Floor()
+        watchdog = Watchdog(self._floor.watched, limit_s=self._hang_limit_s, on_hang=self._kill)
         self._answers = Answers(
             scheduler,
             helper=helper,
@@ -86,22 +84,16 @@ class Dispatcher:
             loop=loop,
             margin_s=margin_s,
             claims=self._claims,
+            is_busy=self._floor.watched,
+            watch=watchdog.look,
         )
-        self._models: dict[str, ModelInfo] = {}
-        self._shadows: dict[str, ModelInfo] = {}  # the same, without fallbacks: nobody waits for a copy's answer
-        self._successors: dict[str, str | None] = {}  # of models that are no longer served
-        self._seq = count()
-        self._floor = Floor()
-        self._suspicion = Suspicion(scheduler, self._answers, clock=clock, events=events)
-        self._trials = Trials(slots.worker_of)
-        self._watchdog = Watchdog(
-            self._floor.batches,
-            limit_s=self._hang_limit_s,
-            on_hang=self._kill,
-            clock=clock,
-            loop=loop,
+        self._losses = Losses(
+            scheduler, self._floor, self._answers, worker_of=slots.worker_of, clock=clock, events=events
         )
+        self._numbers = count()
         self._poll_is_due = False
+        self.is_closed = False
+        """Whether nothing is accepted any more."""
 
     # ------------------------------------------------------------------ what others may know
 
@@ -119,7 +111,7 @@ class Dispatcher:
     def is_stuck(self) -> bool:
         """Whether every slot has been at its batch for far longer than any batch takes."""
         now, limit_s = self._clock.now(), self._scheduler.hang_limit_s
-        batches = [running.batch for running in self._floor.running.values()]
+        batches = [sent.batch for sent in self._floor.running.values()]
         return not self._floor.free and bool(batches) and all(now - b.started > limit_s(b) for b in batches)
 
     @property
@@ -131,19 +123,26 @@ class Dispatcher:
         """Requests that wait for a slot."""
         return self._scheduler.queued()
 
+    def is_running(self, model: str, key: str) -> bool:
+        """Whether a request with this key is in work here."""
+        return (model, key) in self._answers.by_key
+
+    def profile(self) -> dict[str, Any]:
+        """What was learned about each model's speed, to be handed over after a restart."""
+        return self._scheduler.profile()
+
     def add_model(self, info: ModelInfo) -> None:
         """Accept requests for this model from now on; one that is known keeps what was learned."""
         is_new, profile = info.name not in self._models, self._profiles.get(info.name)
         self._models[info.name] = info
-        self._shadows[info.name] = msgspec.structs.replace(info, has_fallback=False)
         spec = ModelSpec(
             info.name,
             info.deadline_s,
             info.members,
             info.max_batch,
-            can_fallback=info.has_fallback,
             is_parallel=info.is_parallel,
             max_queue=self._max_queue,
+            batch_sizes=tuple(info.batch_sizes),
         )
         self._scheduler.add_model(spec, profile)
         if is_new and profile is None and info.warm_up_s > 0:
@@ -153,17 +152,17 @@ class Dispatcher:
         """It is no longer served: what waits for it goes to its successor, or gets the best there is without it."""
         del self._models[name]
         self._successors[name] = successor
-        for ticket in self._scheduler.remove_model(name):
-            pending: Pending = ticket.payload
+        for request in self._scheduler.remove_model(name):
+            assert isinstance(request, Request)
             if successor is None:
-                self._answers.give_up(pending, "removed")
+                self._answers.give_up(request, "removed")
             else:
-                ticket.model, pending.info = successor, self._models[successor]
-                self._offer(pending, self._clock.now())
+                request.model, request.info = successor, self._models[successor]
+                self._offer(request, self._clock.now())
 
-    def profile(self) -> dict[str, Any]:
-        """What was learned about each model's speed, to be handed to `add_model` after a restart."""
-        return self._scheduler.profile()
+    def close(self) -> None:
+        """Accept nothing any more; what was accepted is answered."""
+        self.is_closed = True
 
     async def drained(self) -> None:
         """Return when every accepted request has been answered."""
@@ -171,12 +170,8 @@ class Dispatcher:
 
     # ------------------------------------------------------------------ requests in
 
-    def close(self) -> None:
-        """Accept nothing any more; what was accepted is answered."""
-        self.is_closed = True
-
-    def submit(self, request: Question, deliver: Deliver) -> Attempt:
-        """Accept a request: `deliver` gets its one result or error, at once if the answer is a refusal.
+    def submit(self, question: Question, deliver: Deliver) -> Attempt:
+        """Accept a question: `deliver` gets its one result or error, at once if the answer is a refusal.
 
         An attempt whose key is already in work joins it; pass the attempt to `gone` if its client leaves. Raises a
         `RequestError` if it is not accepted: `KeyReused` if the key is in work with another body, a `Refusal` if the
@@ -184,87 +179,91 @@ class Dispatcher:
         """
         if self.is_closed:
             raise Refusal("the server is shutting down", code="draining", retry_after_s=1)
-        if self._catalogue.lots and not request.served and (lot := self._catalogue.lots.get(request.model)):
-            deliver = self._copies.divide(request, lot, deliver)
-        key = (request.model, request.key) if request.key is not None else None
-        known = self._answers.find(key) if key is not None else None
+        if self._catalogue.lots and not question.served and (lot := self._catalogue.lots.get(question.model)):
+            deliver = self._copies.divide(question, lot, deliver)
+        key = (question.model, question.key) if question.key is not None else None
+        known = self._answers.by_key.get(key) if key is not None else None
         if known is not None:
-            if known.fingerprint != request.fingerprint:
-                raise KeyReused()
-            return self._join(known, request, deliver)
-        now = self._clock.now()
-        info = (self._shadows if request.is_shadow else self._models).get(request.served or request.model)
+            return self._join(known, question, deliver)
+        info = self._models.get(question.served or question.model)
         if info is None:
-            raise RequestError(f"the model {request.model!r} is no longer served", code="unknown_model")
-        due = self._due(request)
-        ticket = Ticket(next(self._seq), info.name, due, now, size=request.size, priority=request.priority)
-        if request.is_shadow:
-            ticket.attempt = 2  # behind everybody who waits
-        pending = ticket.payload = Pending(info, ticket, request.body, key, [], request.fingerprint)
-        pending.is_copy = request.is_shadow
-        pending.hold = request.hold
-        ticket.bytes = len(request.body)
-        attempt = self._answers.add(pending, request, deliver)
-        self._claims.ask(pending, request, compute=self._compute, give=self._answers.give)
+            raise RequestError(f"the model {question.model!r} is no longer served", code="unknown_model")
+        request = Request(
+            next(self._numbers), info.name, self._answers.due(question), self._clock.now(), question.size,
+            question.priority, bytes=len(question.body), info=info, body=question.body, key=key,
+            fingerprint=question.fingerprint, hold=question.hold,
+        )  # fmt: skip
+        if question.is_shadow:  # behind everybody who waits, and without a fallback: nobody waits for a copy's answer
+            request.is_copy = request.is_retry = True
+            request.info = msgspec.structs.replace(info, has_fallback=False)
+        attempt = self._answers.add(request, question, deliver)
+        if key is None:
+            self._compute(request)
+        else:
+            self._claims.ask(request, compute=self._compute, give=self._answers.give)
         return attempt
-
-    def is_running(self, model: str, key: str) -> bool:
-        """Whether a request with this key is in work here."""
-        return self._answers.find((model, key)) is not None
 
     def gone(self, attempt: Attempt) -> None:
         """The client has left. Its request is dropped before it runs, unless a retry may come for it by its key."""
         self._answers.drop(attempt)
 
-    def _join(self, pending: Pending, request: Question, deliver: Deliver) -> Attempt:
-        attempt = self._answers.add(pending, request, deliver, has_joined=True)
-        ticket = pending.ticket
-        if not pending.is_offered:  # its size is still being asked for
-            ticket.deadline = max(ticket.deadline, self._due(request))
-            return attempt
-        verdict = self._scheduler.rejoin(ticket, self._due(request), self._clock.now())
-        if verdict is not None:
-            self._answers.give_up(pending, verdict.reason, verdict.retry_after_s)
-        self._settle_aside()
-        self._poll_soon()
+    def _join(self, request: Request, question: Question, deliver: Deliver) -> Attempt:
+        """One more attempt of a request in work. It takes nothing from those who wait for it already."""
+        if request.fingerprint != question.fingerprint:
+            raise KeyReused()
+        is_retry = not request.attempts  # whose client had left; else both wait, and neither is a retry
+        due = self._answers.due(question)
+        attempt = self._answers.add(request, question, deliver, has_joined=True)
+        if request.phase is Phase.RUNNING:
+            self._scheduler.renew(request, max(request.deadline, due), is_retry=request.is_retry)
+        elif is_retry or due < request.deadline:
+            self._scheduler.renew(request, due, is_retry=is_retry or request.is_retry)
+            self._poll_soon()
         return attempt
 
-    def _due(self, request: Question) -> float:
-        """The deadline for the scheduler, which keeps its whole margin before it: of a short limit that is too much."""
-        return request.deadline + self._scheduler.margin_s - self._answers.margin_of(request)
-
-    def _compute(self, pending: Pending) -> None:
+    def _compute(self, request: Request) -> None:
         """It is this gateway's to compute: find out its size if need be, and let the scheduler have it."""
-        if self._suspicion.is_locked_up(pending):
-            self._answers.give_up(pending, "poison")
-            return
-        if pending.info.has_size:
-            self._helper.size(pending.info.name, pending.body, partial(self._sized, pending))
+        if self._losses.suspects and self._losses.is_locked_up(request):
+            self._answers.give_up(request, "crashes_worker")
+        elif request.info.has_size:
+            request.phase = Phase.SIZING
+            self._helper.size(request.info.name, request.body, partial(self._sized, request))
         else:
-            self._offer(pending, self._clock.now())
+            self._offer(request, self._clock.now())
 
-    def _sized(self, pending: Pending, size: float | None) -> None:
-        if not pending.attempts:
+    def _sized(self, request: Request, size: float | None) -> None:
+        if not request.attempts:
             return
+        request.phase = Phase.ACCEPTED
         if size == inf:  # the model's own way to say: not this one
-            self._answers.give_up(pending, "too_long")
+            self._answers.give_up(request, "too_long")
             return
-        pending.ticket.size = size if size is not None and 0 < size < 1e15 else 1.0
-        self._offer(pending, self._clock.now())
+        request.size = size if size is not None and 0 < size < 1e15 else 1.0
+        self._offer(request, self._clock.now())
 
-    def _offer(self, pending: Pending, now: float) -> None:
-        pending.is_offered = True
-        verdict = self._scheduler.offer(pending.ticket, now)
+    def _offer(self, request: Request, now: float) -> None:
+        verdict = self._scheduler.offer(request, now)
         if verdict is not None:
-            self._answers.give_up(pending, verdict.reason, verdict.retry_after_s)
+            self._answers.give_up(request, verdict.reason, verdict.retry_after_s)
         self._settle_aside()
         self._poll_soon()
+
+    def _settle_aside(self) -> None:
+        """Who was given up by the scheduler is told; those of a request's attempts that have more time go on."""
+        for aside in self._scheduler.set_aside():
+            request = aside.ticket
+            assert isinstance(request, Request)
+            if aside.reason == "too_late" and self._answers.give_up_first(request, "too_late"):
+                request.deadline = self._answers.earliest(request)
+                self._offer(request, self._clock.now())
+            else:
+                self._answers.give_up(request, aside.reason)
 
     # ------------------------------------------------------------------ slots
 
     def slot_up(self, slot: Slot) -> None:
         """A slot can take batches."""
-        self._trials.found(self._slots.worker_of(slot))
+        self._losses.found(slot)
         self._floor.free[slot] = None
         self._count_slots()
         self._poll()
@@ -281,128 +280,39 @@ class Dispatcher:
     def slots_down(self, slots: Iterable[Slot], loss: Loss = Loss.GONE) -> None:
         """A worker's slots are gone, all at once; what ran there is dispatched again, as long as there is time."""
         slots = list(slots)
-        if slots and loss is not Loss.GONE:
-            self._trials.lost(self._slots.worker_of(slots[0]))
-        lost = [running for slot in slots if (running := self._floor.lose(slot)) is not None]
+        lost = [sent for slot in slots if (sent := self._floor.lose(slot)) is not None]
         self._count_slots()
-        for running in lost:
-            batch = running.batch
-            self._hand_over(batch)
-            self._events.emit(BatchLost(batch.model, len(running.tickets), loss))
-            self._drop_copies(running)
-            if loss is Loss.KILLED:
-                self._shrink(running, is_certain=False)
-            guilty = self._suspicion.blame(running.tickets, loss, is_alone=len(lost) == 1)
-            self._scheduler.batch_lost(batch, self._clock.now(), guilty)
-            if guilty is not None:
-                self._suspicion.lock_up(guilty, loss)
-            self._forget_unwanted(running)
+        for sent in lost:
+            self._hand_over(sent.batch)
+        self._losses.lost(slots, lost, loss)
+        for sent in lost:
+            self._forget_unwanted(sent)
         self._poll()
 
-    def _drop_copies(self, running: Running) -> None:
-        """Copies are not tried again: no second worker is risked for an answer that nobody waits for."""
-        for ticket in list(running.tickets):
-            pending: Pending | None = ticket.payload
-            if pending is not None and pending.is_copy:
-                running.tickets.remove(ticket)
-                self._answers.give(pending, CopyLost())
-
-    def _hang_limit_s(self, batch: Batch) -> float:
-        limit_s = self._scheduler.hang_limit_s(batch)
-        if batch.tickets and all(ticket.payload is not None and ticket.payload.is_copy for ticket in batch.tickets):
-            deadline_s: float = batch.tickets[0].payload.info.deadline_s
-            return min(limit_s, 2 * deadline_s)  # the slot is needed for real requests
-        return limit_s
-
-    def _shrink(self, running: Running, *, is_certain: bool) -> None:
-        """Memory was short, or may have been: smaller batches for a while."""
-        batch, items = running.batch, len(running.tickets)
-        limit = self._scheduler.short_of_memory(batch, items, self._clock.now(), is_certain=is_certain)
-        if limit is not None:
-            self._events.emit(BatchesShrunk(batch.model, limit))
-
-    def _kill(self, hung: Batch) -> None:
-        """A batch hangs: its worker is killed; what that means for its slots is heard when it is gone."""
-        for slot, running in self._floor.running.items():
-            if running.batch is hung:
-                running.is_hung = True
-                self._slots.kill(slot)
-                return
-
     def _hand_over(self, batch: Batch) -> None:
-        """A batch of a version that is no longer served was lost: its tickets go to the version that took over."""
+        """A batch of a version that is no longer served was lost: its requests go to the version that took over."""
         successor = self._successors.get(batch.model)
         if batch.model not in self._models and successor in self._models:
             batch.model = successor
-            for ticket in batch.tickets:
-                ticket.model, ticket.payload.info = successor, self._models[successor]
+            for request in batch.tickets:
+                assert isinstance(request, Request)
+                request.model, request.info = successor, self._models[successor]
 
-    def report(self, slot: Slot, report: Report) -> None:
-        """A slot reports on its batch: final outcomes, or those after one more member."""
-        running = self._floor.running[slot]
-        if report.is_note:
-            self._deliver(running, report, Step(True, [], running.tickets, "note"))
-            return
-        batch, now = running.batch, self._clock.now()
-        seconds, running.stage_started = now - running.stage_started, now
-        if report.is_short_of_memory:
-            self._shrink(running, is_certain=True)
-        batch.inferred = sum(outcome.code in _INFERRED for outcome in report.outcomes)
-        if report.is_final:
-            self._scheduler.batch_done(batch, seconds, now)
-            step = Step(False, running.tickets, [], "complete")
-        else:
-            step = self._scheduler.member_done(batch, seconds, now, report.members)
-            self._slots.decide(slot, batch, go=step.go)
-        if not step.go:
-            # Next batch first: the slot computes while answers are written.
-            self._suspicion.clear(running.tickets)
-            if self._floor.end(slot):
-                self._poll()
-        self._deliver(running, report, step)
-        self._settle_aside()
-        if not step.go:
-            took_s = now - batch.started
-            size = len(running.tickets)
-            self._events.emit(BatchFinished(batch.model, size, took_s, batch.predicted_s, report.members, step.reason))
-            self._forget_unwanted(running)
-        self._answers.margin.observe(self._clock.now() - now)
-        self._scheduler.margin_s = self._answers.margin.seconds
+    def _hang_limit_s(self, batch: Batch) -> float:
+        return self._losses.hang_limit_s(batch)
 
-    def _deliver(self, running: Running, report: Report, step: Step) -> None:
-        """Answer who leaves now, and keep for the others what they would be answered now."""
-        leaving, unfinished = set(map(id, step.leave)), 0
-        for place, (ticket, outcome) in enumerate(zip(running.tickets, report.outcomes, strict=True)):
-            pending: Pending | None = ticket.payload
-            if pending is None or not (pending.attempts or pending.is_claimed):
-                continue
-            if outcome.code == "model_failed" and pending.best is not None:  # a later member failed on this item
-                self._events.emit(Degraded(running.batch.model, 1, Quality.PARTIAL, "member_failed"))
-                self._answers.give(pending, pending.best)
-                continue
-            result = running.result(place, outcome, report)
-            is_over = not step.go and not pending.attempts  # for whoever comes for it by its key
-            if outcome.code == UNFINISHED:
-                if not step.go or id(ticket) in leaving:
-                    unfinished += id(ticket) in leaving
-                    self._leave_unfinished(pending, result, step.reason)
-            elif outcome.code or is_over or id(ticket) in leaving:  # an item's own error is final, whoever else goes on
-                self._answers.give(pending, result)
-            elif pending.best is None or pending.best.members < report.members:
-                pending.best = result
-        if not report.is_final and (count := len(step.leave) - unfinished):
-            self._events.emit(Degraded(running.batch.model, count, Quality.PARTIAL, step.reason))
-
-    def _leave_unfinished(self, pending: Pending, result: Result, reason: str) -> None:
-        """No more members come, and those that ran make no answer: an earlier one, its fallback, or the error."""
-        if pending.attempts and (pending.best is not None or pending.info.has_fallback):
-            self._answers.give_up(pending, reason)
-        else:
-            failed = msgspec.structs.replace(result.outcome, code="model_failed")
-            self._answers.give(pending, pending.best or msgspec.structs.replace(result, outcome=failed))
+    def _kill(self, hung: Batch) -> None:
+        """A batch hangs: its worker is killed; what that means for its slots is heard when it is gone."""
+        for slot, sent in self._floor.running.items():
+            if sent.batch is hung:
+                sent.is_hung = True
+                self._slots.kill(slot)
+                return
 
     def _count_slots(self) -> None:
         self._scheduler.set_slots(len(self._floor))
+
+    # ------------------------------------------------------------------ batches out
 
     def _poll_soon(self) -> None:
         if self._floor.free and not self._poll_is_due:
@@ -410,55 +320,138 @@ class Dispatcher:
             self._loop.call_soon(self._poll)
 
     def _poll(self) -> None:
+        """Give every free slot that can be used its next batch."""
         self._poll_is_due = False
-        now = self._clock.now()
-        if self._scheduler.has_suspects or self._trials.worker is not None:
-            self._poll_suspects(now)
-        while self._floor.free and (slot := self._trials.open_slot(self._floor.free)) is not None:
+        now, free = self._clock.now(), self._floor.free
+        if (self._losses.trial_worker is not None or self._scheduler.has_suspects) and free:
+            trial = self._losses.next_trial(now)
+            self._settle_aside()
+            if trial is not None:
+                self._begin(*trial, now)
+        while free:
+            slot = next(iter(free)) if self._losses.trial_worker is None else self._losses.open_slot()
+            if slot is None:
+                return
             batch = self._scheduler.take(now)
             self._settle_aside()
             if batch is None:
                 return
             self._begin(slot, batch, now)
 
-    def _poll_suspects(self, now: float) -> None:
-        """Give the next suspects a worker of their own, when one runs nothing else."""
-        if self._trials.slot in self._floor.running:
-            return
-        slot = self._trials.choose(self._floor.free, self._floor.running, self._floor.leaving)
-        # The last worker is not risked while others need it and the next one is on its way, unless time runs out.
-        is_needed = bool(self._floor.running) or self._scheduler.has_others
-        is_last = bool(self._trials.missing) and self._trials.is_last(self._floor.free, self._floor.running)
-        if is_needed and is_last and self._scheduler.suspects_can_wait(now):
-            self._trials.end()
-            return
-        batch = self._scheduler.take_suspects(now) if slot is not None else None
-        self._settle_aside()
-        if batch is not None:
-            self._begin(slot, batch, now)
-        elif not self._scheduler.has_suspects:
-            self._trials.end()
-
     def _begin(self, slot: Slot, batch: Batch, now: float) -> None:
-        self._floor.begin(slot, Running(batch, list(batch.tickets), now))
-        self._watchdog.watch(batch)
+        requests: list[Request] = list(batch.tickets)  # type: ignore[arg-type]
+        del self._floor.free[slot]
+        self._floor.running[slot] = Sent(batch, requests, now)
+        if not self._answers.pulse.is_running:
+            self._answers.pulse.start()
         queued = self._scheduler.queued()
-        left_s = min(self._models[batch.model].deadline_s, batch.latest_end - now)
+        info = self._models[batch.model]
+        left_s = min(info.deadline_s, batch.latest_end - now)
         ask_after_s = 0.0 if queued else max(0.0, _ASK_AFTER * left_s)
-        votes: list[int] = []
-        if self._models[batch.model].members > 1:
-            votes = [place for place, ticket in enumerate(batch.tickets) if ticket.payload.wants_votes]
-        bodies = [ticket.payload.body for ticket in batch.tickets]
+        votes = [place for place, each in enumerate(requests) if each.wants_votes] if info.members > 1 else []
+        bodies = [request.body for request in requests]
         self._slots.send(slot, batch, bodies, ask_after_s=ask_after_s, votes=votes)
-        self._events.emit(BatchStarted(batch.model, len(batch.tickets), batch.reason, queued))
+        for request in requests:
+            if len(request.attempts) > 1:  # each has a guard of its own: the batch goes on for who has most time
+                request.deadline = max(self._answers.due(attempt.question) for attempt in request.attempts)
+        self._events.emit(BatchStarted(batch.model, len(requests), batch.reason, queued))
 
-    def _forget_unwanted(self, running: Running) -> None:
+    # ------------------------------------------------------------------ results
+
+    def report(self, slot: Slot, report: Report) -> None:
+        """A slot reports on its batch: final outcomes, or those after one more member."""
+        sent = self._floor.running[slot]
+        if report.is_note:
+            self._deliver(sent, report, Step(True, [], list(sent.requests), "note"))
+            return
+        batch, now = sent.batch, self._clock.now()
+        seconds, sent.stage_started = now - sent.stage_started, now
+        if report.is_short_of_memory:
+            self._shrink(sent, now)
+        batch.inferred = sum([outcome.code in _INFERRED for outcome in report.outcomes])
+        if report.members == report.of_members:
+            self._scheduler.batch_done(batch, seconds, now)
+            step = Step(False, list(sent.requests), [], "complete")
+        else:
+            step = self._scheduler.member_done(batch, seconds, now, report.members)
+            self._slots.decide(slot, batch, go=step.go)
+        if not step.go:
+            self._free(slot, sent)  # next batch first: the slot computes while answers are written
+        self._deliver(sent, report, step)
+        self._settle_aside()
+        if not step.go:
+            size, took_s = len(sent.requests), now - batch.started
+            self._events.emit(BatchFinished(batch.model, size, took_s, batch.predicted_s, report.members, step.reason))
+            self._forget_unwanted(sent)
+        self._answers.margin.observe(self._clock.now() - now)
+        self._scheduler.margin_s = self._answers.margin.seconds
+
+    def _free(self, slot: Slot, sent: Sent) -> None:
+        """Its batch is over. The slot takes the next one, unless it was to leave after this."""
+        if self._losses.suspects:
+            self._losses.clear(sent.requests)
+        del self._floor.running[slot]
+        left = self._floor.leaving.pop(slot, None)
+        if left is None:
+            self._floor.free[slot] = None
+            self._poll()
+        else:
+            left()
+
+    def _shrink(self, sent: Sent, now: float) -> None:
+        limit = self._scheduler.short_of_memory(sent.batch, len(sent.requests), now, is_certain=True)
+        if limit is not None:
+            self._events.emit(BatchesShrunk(sent.batch.model, limit))
+
+    def _deliver(self, sent: Sent, report: Report, step: Step) -> None:
+        """Answer who leaves now, and keep for the others what they would be answered now."""
+        leaving, unfinished = set(map(id, step.leave)), 0
+        for place, (request, outcome) in enumerate(zip(sent.requests, report.outcomes, strict=True)):
+            if not (request.attempts or request.owns_key):
+                continue
+            if outcome.code == "model_failed" and request.best is not None:  # a later member failed on this item
+                self._events.emit(Degraded(sent.batch.model, 1, Quality.PARTIAL, "member_failed"))
+                self._answers.give(request, request.best)
+                continue
+            result = _result(sent, place, outcome, report)
+            is_over = not step.go and not request.attempts  # for whoever comes for it by its key
+            if outcome.code == UNFINISHED:
+                if not step.go or id(request) in leaving:
+                    unfinished += id(request) in leaving
+                    self._leave_unfinished(request, result, step.reason)
+            elif outcome.code or is_over or id(request) in leaving:  # an item's own error is final, whoever goes on
+                self._answers.give(request, result)
+            elif request.best is None or request.best.members < report.members:
+                request.best = result
+        if report.members < report.of_members and (count := len(step.leave) - unfinished):
+            self._events.emit(Degraded(sent.batch.model, count, Quality.PARTIAL, step.reason))
+
+    def _leave_unfinished(self, request: Request, result: Result, reason: str) -> None:
+        """No more members come, and those that ran make no answer: an earlier one, its fallback, or the error."""
+        if request.attempts and (request.best is not None or request.info.has_fallback):
+            self._answers.give_up(request, reason)
+        else:
+            failed = msgspec.structs.replace(result.outcome, code="model_failed")
+            self._answers.give(request, request.best or msgspec.structs.replace(result, outcome=failed))
+
+    def _forget_unwanted(self, sent: Sent) -> None:
         """Requests kept for a retry that did not come before their batch was over."""
-        for ticket in running.tickets:
-            pending: Pending | None = ticket.payload
-            if pending is not None and not pending.attempts and ticket.state is State.OUT:
-                self._answers.forget(pending)
+        for request in sent.requests:
+            if not request.attempts and request.phase is Phase.ACCEPTED:
+                self._answers.forget(request)
 
-    def _settle_aside(self) -> None:
-        for aside in self._scheduler.set_aside():
-            self._answers.give_up(aside.ticket.payload, aside.reason)
+
+def _result(sent: Sent, place: int, outcome: Outcome, report: Report) -> Result:
+    """What a report says of the request at this place, with how it came about."""
+    request = sent.requests[place]
+    return Result(
+        outcome,
+        quality=Quality.FULL if report.members == report.of_members else Quality.PARTIAL,
+        members=report.members,
+        of_members=report.of_members,
+        batch_size=len(sent.requests),
+        queue_s=sent.batch.started - request.arrived,
+        timing=report.timing,
+        votes=report.votes.get(place, ""),
+        version=request.info.version,
+    )

@@ -8,14 +8,14 @@ from typing import Any, Protocol
 
 import msgspec
 
-from timebound.scheduler.ticket import Batch, Ticket
-from timebound.types import Outcome, Quality, Report, Result
+from timebound.requests.request import Request
+from timebound.scheduler.ticket import Batch
 
 Slot = Hashable
 
 
 class Slots(Protocol):
-    """What the dispatcher does with slots; the gateway's side of the workers."""
+    """What is done with slots; the gateway's side of the workers."""
 
     def send(self, slot: Any, batch: Batch, bodies: list[bytes], *, ask_after_s: float, votes: list[int]) -> None: ...
     def decide(self, slot: Any, batch: Batch, *, go: bool) -> None: ...
@@ -23,29 +23,14 @@ class Slots(Protocol):
     def kill(self, slot: Any) -> None: ...
 
 
-class Running(msgspec.Struct, eq=False):
-    """A batch on a slot, with all the tickets it was sent with: the scheduler's own list shrinks as tickets leave."""
+class Sent(msgspec.Struct, eq=False):
+    """A batch on a slot, with all the requests it was sent with: the scheduler's own list shrinks as they leave."""
 
     batch: Batch
-    tickets: list[Ticket]
+    requests: list[Request]
     stage_started: float
     is_hung: bool = False
     """Its worker has been killed for it; the slot is not down yet."""
-
-    def result(self, place: int, outcome: Outcome, report: Report) -> Result:
-        """What the report says of the ticket at this place, with how it came about."""
-        ticket = self.tickets[place]
-        return Result(
-            outcome,
-            quality=Quality.FULL if report.is_final else Quality.PARTIAL,
-            members=report.members,
-            of_members=report.of_members,
-            batch_size=len(self.tickets),
-            queue_s=self.batch.started - ticket.arrived,
-            timing=report.timing,
-            votes=report.votes.get(place, ""),
-            version=ticket.payload.info.version,
-        )
 
 
 class Floor:
@@ -53,29 +38,14 @@ class Floor:
 
     def __init__(self) -> None:
         self.free: dict[Slot, None] = {}  # a dict keeps the order in which slots became free
-        self.running: dict[Slot, Running] = {}
+        self.running: dict[Slot, Sent] = {}
         self.leaving: dict[Slot, Callable[[], None]] = {}
 
     def __len__(self) -> int:
         """How many can take batches, now or after the one they have."""
         return len(self.free) + len(self.running) - len(self.leaving)
 
-    def begin(self, slot: Slot, running: Running) -> None:
-        """A free slot takes a batch."""
-        del self.free[slot]
-        self.running[slot] = running
-
-    def end(self, slot: Slot) -> bool:
-        """Its batch is over. Whether the slot is free now: one that was leaving has left."""
-        del self.running[slot]
-        left = self.leaving.pop(slot, None)
-        if left is not None:
-            left()
-            return False
-        self.free[slot] = None
-        return True
-
-    def lose(self, slot: Slot) -> Running | None:
+    def lose(self, slot: Slot) -> Sent | None:
         """It is gone, and with it the batch it ran, if it ran one."""
         self.free.pop(slot, None)
         self.leaving.pop(slot, None)
@@ -98,6 +68,6 @@ class Floor:
         if not busy:
             done()
 
-    def batches(self) -> list[Batch]:
-        """Those whose slot has not been killed for them."""
-        return [running.batch for running in self.running.values() if not running.is_hung]
+    def watched(self) -> list[Batch]:
+        """The batches whose slot has not been killed for them."""
+        return [sent.batch for sent in self.running.values() if not sent.is_hung]

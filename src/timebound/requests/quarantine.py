@@ -10,7 +10,7 @@ from collections import OrderedDict
 
 import msgspec
 
-from timebound.requests.pending import Pending
+from timebound.requests.request import Request
 from timebound.store.fingerprint import of_bytes, of_json
 from timebound.types import Body, Loss
 
@@ -36,25 +36,25 @@ class Quarantine:
     """Remembers at most `MOST_BODIES`; the oldest is forgotten first."""
 
     def __init__(self) -> None:
-        self._records: OrderedDict[bytes, _Record] = OrderedDict()
+        self.records: OrderedDict[bytes, _Record] = OrderedDict()
 
     def __len__(self) -> int:
-        return len(self._records)
+        return len(self.records)
 
     def suspect(self, mark: bytes, now: float) -> None:
         """It was in a batch that was lost."""
-        record = self._records.setdefault(mark, _Record(now))
+        record = self.records.setdefault(mark, _Record(now))
         record.until = max(record.until, now + SUSPECT_S)
-        self._records.move_to_end(mark)
-        while len(self._records) > MOST_BODIES:
-            self._records.popitem(last=False)
+        self.records.move_to_end(mark)
+        while len(self.records) > MOST_BODIES:
+            self.records.popitem(last=False)
 
     def lost_alone(self, mark: bytes, loss: Loss, now: float) -> bool:
         """It was the only item its worker had. Is it guilty now? Then it is locked up, longer each time."""
         if not WEIGHTS[loss]:
             return False
         self.suspect(mark, now)
-        record = self._records[mark]
+        record = self.records[mark]
         record.weight += WEIGHTS[loss]
         if record.weight < GUILTY:
             return False
@@ -66,26 +66,26 @@ class Quarantine:
 
     def clear(self, mark: bytes) -> None:
         """It has been answered."""
-        self._records.pop(mark, None)
+        self.records.pop(mark, None)
 
     def is_suspect(self, mark: bytes, now: float) -> bool:
         """Whether it is to run alone."""
-        record = self._records.get(mark)
+        record = self.records.get(mark)
         if record is not None and record.until <= now:
-            del self._records[mark]
+            del self.records[mark]
             return False
         return record is not None
 
     def locked_s(self, mark: bytes, now: float) -> float:
         """For how many seconds more it is not run at all."""
-        record = self._records.get(mark)
+        record = self.records.get(mark)
         return max(0.0, record.locked_until - now) if record is not None else 0.0
 
 
-def mark_of(pending: Pending) -> bytes:
+def mark_of(request: Request) -> bytes:
     """What a request is known by here: its model, and its body without the fields that differ between attempts."""
-    info = pending.info
-    if pending.fingerprint:  # that of its key is the same
-        return info.name.encode() + b"\0" + pending.fingerprint
-    body = of_json(pending.body, info.key_ignore) if info.body is Body.JSON else of_bytes(pending.body)
+    info = request.info
+    if request.fingerprint:  # that of its key is the same
+        return info.name.encode() + b"\0" + request.fingerprint
+    body = of_json(request.body, info.key_ignore) if info.body is Body.JSON else of_bytes(request.body)
     return info.name.encode() + b"\0" + body

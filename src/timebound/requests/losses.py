@@ -1,0 +1,156 @@
+"""What follows when a worker is lost: who runs again, who is a suspect, who runs alone, and who is not run any more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+
+from timebound.clock import Clock
+from timebound.errors import CopyLost
+from timebound.events import BatchesShrunk, BatchLost, Events, Quarantined
+from timebound.requests.answers import Answers
+from timebound.requests.floor import Floor, Sent, Slot
+from timebound.requests.quarantine import Quarantine, mark_of
+from timebound.requests.request import Request
+from timebound.requests.trials import Trials
+from timebound.scheduler.scheduler import Scheduler
+from timebound.scheduler.ticket import Batch
+from timebound.types import Loss
+
+
+class Losses:
+    """Blames lost workers on whoever is to blame. A request that meets no loss meets nothing of this."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        floor: Floor,
+        answers: Answers,
+        *,
+        worker_of: Callable[[Slot], Hashable],
+        clock: Clock,
+        events: Events,
+    ) -> None:
+        self._scheduler = scheduler
+        self._floor = floor
+        self._answers = answers
+        self._worker_of = worker_of
+        self._clock = clock
+        self._events = events
+        self._quarantine = Quarantine()
+        self._trials = Trials(worker_of)
+        self.suspects: Mapping[bytes, object] = self._quarantine.records
+        """The bodies that may have killed a worker; usually none."""
+
+    # ------------------------------------------------------------------ workers
+
+    def found(self, slot: Slot) -> None:
+        """A slot came up."""
+        self._trials.found(self._worker_of(slot))
+
+    def lost(self, slots: Sequence[Slot], batches: Iterable[Sent], loss: Loss) -> None:
+        """A worker with these slots is gone, and these batches with it: they run again, as long as there is time."""
+        if slots and loss is not Loss.GONE:
+            self._trials.lost(self._worker_of(slots[0]))
+        batches = list(batches)
+        for sent in batches:
+            self._events.emit(BatchLost(sent.batch.model, len(sent.requests), loss))
+            self._drop_copies(sent)
+            if loss is Loss.KILLED:
+                self._shrink(sent)
+            guilty = self._blame(sent.requests, loss, is_alone=len(batches) == 1)
+            self._scheduler.batch_lost(sent.batch, self._clock.now(), guilty)
+            if guilty is not None:
+                self._lock_up(guilty, loss)
+
+    def _drop_copies(self, sent: Sent) -> None:
+        """Copies are not tried again: no second worker is risked for an answer that nobody waits for."""
+        for request in [request for request in sent.requests if request.is_copy and request.attempts]:
+            sent.requests.remove(request)
+            self._answers.give(request, CopyLost())
+
+    def _shrink(self, sent: Sent) -> None:
+        """Memory may have been short: smaller batches for a while."""
+        batch, items, now = sent.batch, len(sent.requests), self._clock.now()
+        limit = self._scheduler.short_of_memory(batch, items, now, is_certain=False)
+        if limit is not None:
+            self._events.emit(BatchesShrunk(batch.model, limit))
+
+    def hang_limit_s(self, batch: Batch) -> float:
+        """How long a batch may run; one of copies alone no longer than two deadlines: others need the slot."""
+        limit_s = self._scheduler.hang_limit_s(batch)
+        requests = [request for request in batch.tickets if isinstance(request, Request)]
+        if requests and all(request.is_copy for request in requests):
+            return min(limit_s, 2 * requests[0].info.deadline_s)
+        return limit_s
+
+    # ------------------------------------------------------------------ guilt
+
+    def is_locked_up(self, request: Request) -> bool:
+        """Whether this body may not run now; one that may be guilty is marked as a suspect."""
+        mark, now = mark_of(request), self._clock.now()
+        if self._quarantine.locked_s(mark, now):
+            return True
+        request.is_suspect = self._quarantine.is_suspect(mark, now)
+        return False
+
+    def clear(self, requests: Iterable[Request]) -> None:
+        """Their batch was answered: none of them is what killed a worker."""
+        for request in requests:
+            if request.is_suspect or request.losses:
+                request.is_suspect = False
+                self._quarantine.clear(mark_of(request))
+
+    def _blame(self, requests: list[Request], loss: Loss, *, is_alone: bool) -> Request | None:
+        """Make suspects of a lost batch's items; the one that is proven guilty, if it is."""
+        # The first SIGKILL from outside says nothing about the batch, and a process that was stopped never does.
+        is_own_doing = loss in (Loss.CRASHED, Loss.HUNG)
+        if not is_own_doing and loss is not Loss.KILLED:
+            return None
+        now = self._clock.now()
+        for request in requests:
+            if is_own_doing or request.losses:
+                request.is_suspect = True
+                self._quarantine.suspect(mark_of(request), now)
+        if is_alone and len(requests) == 1 and self._quarantine.lost_alone(mark_of(requests[0]), loss, now):
+            return requests[0]
+        return None
+
+    def _lock_up(self, guilty: Request, loss: Loss) -> None:
+        """It fails, and so does whoever waits with the same body; attempts to come are told at once."""
+        mark = mark_of(guilty)
+        self._events.emit(Quarantined(guilty.info.name, self._quarantine.locked_s(mark, self._clock.now()), loss))
+        self._answers.give_up(guilty, "crashes_worker")
+        for other in self._answers.queued():
+            if mark_of(other) == mark:
+                self._scheduler.withdraw(other)
+                self._answers.give_up(other, "crashes_worker")
+
+    # ------------------------------------------------------------------ trials
+
+    @property
+    def trial_worker(self) -> Hashable | None:
+        """The worker that is kept for suspects now."""
+        return self._trials.worker
+
+    def open_slot(self) -> Slot | None:
+        """The next free slot that is not kept for suspects."""
+        return self._trials.open_slot(self._floor.free)
+
+    def next_trial(self, now: float) -> tuple[Slot, Batch] | None:
+        """The next suspects, and a slot of a worker that runs nothing else."""
+        floor, trials = self._floor, self._trials
+        if trials.slot in floor.running:
+            return None
+        slot = trials.choose(floor.free, floor.running, floor.leaving)
+        # The last worker is not risked while others need it and the next one is on its way, unless time runs out.
+        is_needed = bool(floor.running) or self._scheduler.has_others
+        is_last = bool(trials.missing) and trials.is_last(floor.free, floor.running)
+        if is_needed and is_last and self._scheduler.suspects_can_wait(now):
+            trials.end()
+            return None
+        batch = self._scheduler.take_suspects(now) if slot is not None else None
+        if batch is not None and slot is not None:
+            return slot, batch
+        if not self._scheduler.has_suspects:
+            trials.end()
+        return None

@@ -1,0 +1,77 @@
+"""A request's life, in one object: from the moment it is accepted until nobody waits for it and nothing runs for it.
+
+    ACCEPTED ---- it has a key ----> ASKING ---- another server computes it ----> ELSEWHERE
+        |                             |  |                                         |    |
+        | no key                      |  '---- it is finished: DONE                |    '-- its result came: DONE
+        |             it is ours to compute                    that server died    |
+        '------------------+----------'-------------------------------------------'
+                           |
+                           |---- the model has a `size` of its own ----> SIZING
+                           |                                               |
+                           v                                               |
+                         QUEUED <------------------------------------------'
+                          |  ^ |
+                a slot is |  | '-- too late, or too much waits: given up ------.
+                     free v  | its worker was lost                             v
+                         RUNNING ---- the members that are done are enough ---> FALLING, if the model has a fallback
+                           |                                                   |
+                           '---- the answer is there ---> DONE <---------------'
+
+The scheduler sees the same object as a `Ticket`: it sets QUEUED and RUNNING, and ACCEPTED when it lets a request go;
+`dispatcher.py` and `answers.py` say at once what becomes of that. A request whose clients have all left stays in its
+phase if it has a key, behind everybody who waits: a retry may come for it.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Any
+
+import msgspec
+
+from timebound.scheduler.ticket import Phase, Ticket
+from timebound.types import Deliver, ModelInfo, Quality, Question, Result
+
+__all__ = ["Attempt", "Phase", "Request"]
+
+
+class Attempt(msgspec.Struct, eq=False):
+    """One client waiting for a request; the first asked for it, later ones joined."""
+
+    number: int
+    question: Question
+    deliver: Deliver
+    request: Request
+    has_joined: bool = False
+    guard_at: float = inf
+    """When it is given what there is."""
+    is_last_chance: bool = False
+    """Its fallback has been asked for; the next time the guard fires there is nothing left but an error."""
+
+
+class Request(Ticket, kw_only=True, eq=False):
+    """An accepted request, and those who wait for it."""
+
+    info: ModelInfo
+    body: bytes
+    key: tuple[str, str] | None = None
+    fingerprint: bytes = b""
+    attempts: list[Attempt] = []  # noqa: RUF012 - each has a list of its own
+    best: Result | None = None
+    """The answer of the members that are done, to be given if time runs out."""
+    owns_key: bool = False
+    """Whether this gateway computes it on behalf of the key; then the store must be told what came of it."""
+    kept: Quality | None = None
+    """What the store has been given of it."""
+    is_copy: bool = False
+    """Whether its answer is only compared with another's."""
+    hold: Any = None
+    """See `Question.hold`: the body may outlive its clients, while a retry may come."""
+
+    @property
+    def wants_votes(self) -> bool:
+        """Whether anyone who waits asked for the members' own answers."""
+        for attempt in self.attempts:  # noqa: SIM110 - asked once per request; any() takes three times as long
+            if attempt.question.wants_votes:
+                return True
+        return False
