@@ -8,47 +8,44 @@ milliseconds later at these loads; the others wait for nothing.
 """
 
 from abc import abstractmethod
+from math import inf
 
-from timebound.scheduler import Batch, Scheduler, Ticket
-from timebound.scheduler.policy import LaneView, View
-from timebound.scheduler.queue import DeadlineQueue
+from timebound.scheduler import LaneView, Plan, SetAside, Ticket, View
 
 
-class Rival(Scheduler):
-    """Our accounting around another's choice: nothing is refused on arrival, and only `pick` gives tickets up."""
+class Rival:
+    """A policy that looks at one queue; nothing is refused on arrival, and only `pick` gives tickets up."""
 
     name = ""
+    admits_all = True
 
-    def offer(self, ticket: Ticket, now: float) -> None:
-        del now
-        served = self._models[ticket.model]
-        served.lane(ticket.size).add(ticket)
-        served.queued += 1
-
-    def take(self, now: float) -> Batch | None:
-        if len(self._running) >= self._slots:
-            return None
-        served = next(iter(self._models.values()))
-        if not served.queued:
-            return None
-        view = self.view(now)
+    def choose(self, view: View) -> Plan | None:
+        """What `pick` says of the tickets that wait, in order of deadline."""
         lane = view.lanes[0]
-        tickets = self.pick(view, lane, lane.lane.queues[0])
-        for ticket in tickets:
-            self._unqueue(ticket)
-        return self._start(served, tickets, self.name, now) if tickets else None
+        waiting = [entry[2] for entry in lane.lane.queues[0].by_deadline]
+        dropped: list[Ticket] = []
+        tickets = self.pick(view, lane, waiting, dropped)
+        return Plan(lane, tickets, self.name, [SetAside(ticket, "dropped") for ticket in dropped])
+
+    def goes_on(self, view: View, level: int, seconds: float, deadline_s: float) -> bool:
+        """None of them knows ensembles."""
+        return True
 
     @abstractmethod
-    def pick(self, view: View, lane: LaneView, queue: DeadlineQueue) -> list[Ticket]:
-        """The next batch, in the queue; `drop` what is given up."""
+    def pick(self, view: View, lane: LaneView, waiting: list[Ticket], dropped: list[Ticket]) -> list[Ticket]:
+        """The next batch; what is given up moves from `waiting` to `dropped`."""
 
-    def drop(self, ticket: Ticket) -> None:
-        self._set_aside(ticket, "dropped")
 
-    def drop_late(self, view: View, lane: LaneView, queue: DeadlineQueue) -> None:
-        """Whoever would be late even alone."""
-        for ticket in queue.slice(0, queue.first_due_after(view.now + view.margin + lane.seconds(1))):
-            self.drop(ticket)
+def drop_late(view: View, lane: LaneView, waiting: list[Ticket], dropped: list[Ticket]) -> None:
+    """Whoever would be late even alone."""
+    due = view.now + view.margin + lane.seconds(1)
+    while waiting and waiting[0].deadline < due:
+        dropped.append(waiting.pop(0))
+
+
+def room_for(view: View, lane: LaneView, head: Ticket) -> int:
+    """The largest batch that is in time for this ticket."""
+    return lane.largest(view.slack(head.deadline))
 
 
 class EarliestDeadline(Rival):
@@ -56,12 +53,11 @@ class EarliestDeadline(Rival):
 
     name = "edf"
 
-    def pick(self, view: View, lane: LaneView, queue: DeadlineQueue) -> list[Ticket]:
-        self.drop_late(view, lane, queue)
-        if not queue:
+    def pick(self, view: View, lane: LaneView, waiting: list[Ticket], dropped: list[Ticket]) -> list[Ticket]:
+        drop_late(view, lane, waiting, dropped)
+        if not waiting:
             return []
-        room = lane.largest(view.slack(queue.by_deadline.first[0]))
-        return queue.slice(0, max(1, min(room, lane.estimate.max_batch)))
+        return waiting[: max(1, min(room_for(view, lane, waiting[0]), lane.estimate.max_batch))]
 
 
 class EarlyDrop(Rival):
@@ -69,16 +65,12 @@ class EarlyDrop(Rival):
 
     name = "early_drop"
 
-    def pick(self, view: View, lane: LaneView, queue: DeadlineQueue) -> list[Ticket]:
-        self.drop_late(view, lane, queue)
-        while len(queue) > 1:
-            want = min(len(queue), len(lane.curve.seconds) - 1)
-            if lane.largest(view.slack(queue.by_deadline.first[0])) >= want or len(queue) <= want:
-                break
-            self.drop(queue.by_deadline.first[2])
-        if not queue:
-            return []
-        return queue.slice(0, max(1, lane.largest(view.slack(queue.by_deadline.first[0]))))
+    def pick(self, view: View, lane: LaneView, waiting: list[Ticket], dropped: list[Ticket]) -> list[Ticket]:
+        drop_late(view, lane, waiting, dropped)
+        largest = len(lane.curve.seconds) - 1
+        while len(waiting) > largest and room_for(view, lane, waiting[0]) < largest:
+            dropped.append(waiting.pop(0))
+        return waiting[: max(1, room_for(view, lane, waiting[0]))] if waiting else []
 
 
 class HalfDeadline(Rival):
@@ -86,10 +78,10 @@ class HalfDeadline(Rival):
 
     name = "timeout"
 
-    def pick(self, view: View, lane: LaneView, queue: DeadlineQueue) -> list[Ticket]:
-        while queue and view.now - queue.oldest.arrived > 0.5 * (queue.oldest.deadline - queue.oldest.arrived):
-            self.drop(queue.oldest)
-        return queue.slice(0, lane.estimate.max_batch)
+    def pick(self, view: View, lane: LaneView, waiting: list[Ticket], dropped: list[Ticket]) -> list[Ticket]:
+        while waiting and view.now - waiting[0].arrived > 0.5 * (waiting[0].deadline - waiting[0].arrived):
+            dropped.append(waiting.pop(0))
+        return waiting[: lane.estimate.max_batch]
 
 
 class Linger(Rival):
@@ -98,12 +90,12 @@ class Linger(Rival):
     name = "linger"
     longest_wait_s = 0.150
 
-    def pick(self, view: View, lane: LaneView, queue: DeadlineQueue) -> list[Ticket]:
-        self.drop_late(view, lane, queue)
-        is_full = len(queue) >= lane.estimate.max_batch
-        if not queue or not (is_full or view.now - queue.oldest.arrived >= self.longest_wait_s):
+    def pick(self, view: View, lane: LaneView, waiting: list[Ticket], dropped: list[Ticket]) -> list[Ticket]:
+        drop_late(view, lane, waiting, dropped)
+        is_full = len(waiting) >= lane.estimate.max_batch
+        if not waiting or not (is_full or view.now - waiting[0].arrived >= self.longest_wait_s):
             return []
-        return queue.slice(0, lane.estimate.max_batch)
+        return waiting[: lane.estimate.max_batch]
 
 
 class Deferred(Rival):
@@ -111,14 +103,14 @@ class Deferred(Rival):
 
     name = "deferred"
 
-    def pick(self, view: View, lane: LaneView, queue: DeadlineQueue) -> list[Ticket]:
-        self.drop_late(view, lane, queue)
-        while queue and not (room := lane.largest(view.slack(queue.by_deadline.first[0]))):
-            self.drop(queue.by_deadline.first[2])
-        if not queue:
+    def pick(self, view: View, lane: LaneView, waiting: list[Ticket], dropped: list[Ticket]) -> list[Ticket]:
+        drop_late(view, lane, waiting, dropped)
+        while waiting and not (room := room_for(view, lane, waiting[0])):
+            dropped.append(waiting.pop(0))
+        if not waiting:
             return []
-        ready = min(len(queue), lane.estimate.max_batch)
-        return queue.slice(0, min(room, ready)) if ready == lane.estimate.max_batch or room <= ready else []
+        ready = min(len(waiting), lane.estimate.max_batch)
+        return waiting[: min(room, ready)] if ready == lane.estimate.max_batch or room <= ready else []
 
 
 class NewestFirst(Rival):
@@ -126,13 +118,13 @@ class NewestFirst(Rival):
 
     name = "cork"
 
-    def pick(self, view: View, lane: LaneView, queue: DeadlineQueue) -> list[Ticket]:
-        while len(queue) > 1 and lane.seconds(len(queue)) >= view.slack(queue.by_deadline.first[0]):
-            self.drop(queue.by_deadline.first[2])
-        if lane.seconds(1) >= view.slack(queue.by_deadline.first[0]):
-            self.drop(queue.by_deadline.first[2])
+    def pick(self, view: View, lane: LaneView, waiting: list[Ticket], dropped: list[Ticket]) -> list[Ticket]:
+        while len(waiting) > 1 and lane.seconds(len(waiting)) >= view.slack(waiting[0].deadline):
+            dropped.append(waiting.pop(0))
+        if lane.seconds(1) >= view.slack(waiting[0].deadline):
+            dropped.append(waiting.pop(0))
             return []
-        return list(reversed(queue.by_arrival.values()))[: lane.estimate.max_batch]
+        return waiting[: -lane.estimate.max_batch - 1 : -1]
 
 
 class Deft(Rival):
@@ -144,55 +136,29 @@ class Deft(Rival):
 
     name = "deft"
 
-    def __init__(self, margin_s: float = 0.010) -> None:
-        super().__init__(margin_s)
+    def __init__(self) -> None:
         self._standby: list[Ticket] = []
 
-    def pick(self, view: View, lane: LaneView, queue: DeadlineQueue) -> list[Ticket]:
-        cap = self._cap(lane)
+    def pick(self, view: View, lane: LaneView, waiting: list[Ticket], dropped: list[Ticket]) -> list[Ticket]:
+        cap = _quantum(view, lane)
         passed = {id(ticket) for ticket in self._standby}
-        waiting = [entry[2] for entry in queue.by_deadline if id(entry[2]) not in passed]
+        waiting = [ticket for ticket in waiting if id(ticket) not in passed]
         want = min(cap, len(waiting))
-        room = min(want, lane.largest(view.slack(waiting[0].deadline))) if waiting else 0
-        if room < want and (room == 0 or not self._survive(view, lane, waiting, room, cap)):
+        room = min(want, room_for(view, lane, waiting[0])) if waiting else 0
+        if room < want and (room == 0 or not _survive(view, lane, waiting, room, cap)):
             while waiting:
                 want = min(want, len(waiting))
-                if lane.largest(view.slack(waiting[0].deadline)) >= want:
+                if room_for(view, lane, waiting[0]) >= want:
                     break
                 self._standby.append(waiting.pop(0))
         if not waiting:
             return self._fill(view, lane, [], cap)
-        batch = waiting[: min(want, lane.largest(view.slack(waiting[0].deadline)))]
+        batch = waiting[: min(want, room_for(view, lane, waiting[0]))]
         return self._fill(view, lane, batch, cap) if len(batch) == len(waiting) else batch
 
-    def _cap(self, lane: LaneView) -> int:
-        served = self._models[lane.lane.model]
-        deadline_s, estimate = served.spec.deadline_s, served.estimate
-        overhead, per_item = estimate.overhead * lane.unit, max(1e-12, estimate.per_item * lane.unit)
-        quantum = max(2.0 * (overhead * deadline_s) ** 0.5, deadline_s / 6)
-        quantum = min(quantum, deadline_s / (1 + 1 / self._slots))
-        return int(max(1, min(estimate.max_batch, (quantum - overhead) / per_item, 2 * estimate.largest_batch)))
-
-    def _survive(self, view: View, lane: LaneView, waiting: list[Ticket], room: int, cap: int) -> bool:
-        """Would all the others be in time after a batch of `room`?"""
-        busy = [*view.residuals, lane.seconds(room)]
-        free_in = min(busy) if len(busy) >= view.slots else 0.0
-        rest = waiting[room:]
-        place = cap - 1
-        while rest:
-            place = min(place, len(rest) - 1)
-            work = max(0, place + 1 - cap) * lane.seconds(cap) / cap
-            own = lane.safe * lane.seconds(min(place + 1, cap))
-            if max(free_in, (sum(busy) + work) / view.slots) + own > view.slack(rest[place].deadline):
-                return False
-            if place == len(rest) - 1:
-                break
-            place += cap
-        return True
-
     def _fill(self, view: View, lane: LaneView, batch: list[Ticket], cap: int) -> list[Ticket]:
-        self._standby = [ticket for ticket in self._standby if ticket.waiting]
-        tightest = batch[0].deadline if batch else float("inf")
+        self._standby = [ticket for ticket in self._standby if ticket.is_wanted]
+        tightest = batch[0].deadline if batch else inf
         for ticket in self._standby[:-33:-1]:
             if len(batch) < cap:
                 tightest = min(tightest, ticket.deadline)
@@ -200,8 +166,35 @@ class Deft(Rival):
                     batch.append(ticket)
                     self._standby.remove(ticket)
                 else:
-                    tightest = batch[0].deadline if batch else float("inf")
+                    tightest = batch[0].deadline if batch else inf
         return batch
+
+
+def _quantum(view: View, lane: LaneView) -> int:
+    """The batch that takes one quantum."""
+    deadline_s, estimate = lane.deadline_s, lane.estimate
+    overhead, per_item = estimate.shape.overhead * lane.unit, max(1e-12, estimate.shape.per_item * lane.unit)
+    quantum = max(2.0 * (overhead * deadline_s) ** 0.5, deadline_s / 6)
+    quantum = min(quantum, deadline_s / (1 + 1 / view.slots))
+    return int(max(1, min(estimate.max_batch, (quantum - overhead) / per_item, 2 * estimate.largest_batch)))
+
+
+def _survive(view: View, lane: LaneView, waiting: list[Ticket], room: int, cap: int) -> bool:
+    """Would all the others be in time after a batch of `room`?"""
+    busy = [*view.residuals, lane.seconds(room)]
+    free_in = min(busy) if len(busy) >= view.slots else 0.0
+    rest = waiting[room:]
+    place = cap - 1
+    while rest:
+        place = min(place, len(rest) - 1)
+        work = max(0, place + 1 - cap) * lane.seconds(cap) / cap
+        own = lane.safe * lane.seconds(min(place + 1, cap))
+        if max(free_in, (sum(busy) + work) / view.slots) + own > view.slack(rest[place].deadline):
+            return False
+        if place == len(rest) - 1:
+            break
+        place += cap
+    return True
 
 
 RIVALS: tuple[type[Rival], ...] = (Deft, EarlyDrop, EarliestDeadline, HalfDeadline, NewestFirst, Linger, Deferred)

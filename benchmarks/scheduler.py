@@ -21,7 +21,7 @@ from benchmarks.rivals import RIVALS
 from timebound.lab.arrivals import bursts, constant, poisson, spike
 from timebound.lab.machine import CPU_LIKE, GPU_LIKE, Speed, clairvoyant_share
 from timebound.lab.simulate import Setting, Simulation
-from timebound.scheduler import ModelSpec, Scheduler, Ticket
+from timebound.scheduler import ModelSpec, Policy, Scheduler, Ticket
 
 CURVES = {"cpu": CPU_LIKE, "gpu": GPU_LIKE}
 LOADS = (1.0, 1.2, 1.5, 2.0, 3.0)
@@ -146,7 +146,7 @@ def _share(runs: list[tuple[float, float, float, float]]) -> float:
 
 
 def run(
-    speed: Speed, load: float, seed: int, seconds: float, scheduler: Scheduler | None = None
+    speed: Speed, load: float, seed: int, seconds: float, policy: Policy | None = None
 ) -> tuple[float, float, float, float]:
     """(in time, bound, p50 over deadline, mean members) of one run."""
     capacity = speed.capacity(SLOTS, DEADLINE_S)
@@ -157,9 +157,9 @@ def run(
         if load == BURSTS
         else poisson(constant(rate), rate, seconds, seed=seed)
     )
-    simulation = Simulation(setting, arrivals, scheduler=scheduler)
+    simulation = Simulation(setting, arrivals, policy=policy)
     report = simulation.run()
-    if scheduler is None and (report.late or report.lost):
+    if policy is None and (report.late or report.lost):
         raise SystemExit(f"{report.late} late and {report.lost} lost at {load}x: this must not happen")
     times = [request.arrived for request in simulation.requests]
     bound = clairvoyant_share(times, DEADLINE_S, capacity, setting.judge_from, setting.judge_until)

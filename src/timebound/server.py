@@ -37,6 +37,7 @@ from timebound.observe.life import log_life, warn_if_slow
 from timebound.observe.metrics import Metrics
 from timebound.profile import ProfileFile, this_machine
 from timebound.scheduler.dispatcher import Dispatcher
+from timebound.scheduler.pending import pending_of
 from timebound.scheduler.scheduler import Scheduler
 from timebound.scheduler.ticket import Batch
 from timebound.split import Split
@@ -348,8 +349,8 @@ class _Slots:
         cores = slot.siblings if batch.is_alone else 1
         deadlines = [ticket.deadline for ticket in batch.tickets]
         lengths = [len(body) for body in bodies]
-        is_ensemble = batch.tickets[0].payload.info.members > 1
-        votes = [place for place, t in enumerate(batch.tickets) if t.payload.wants_votes] if is_ensemble else []
+        is_ensemble = pending_of(batch.tickets[0]).info.members > 1
+        votes = [place for place, t in enumerate(batch.tickets) if pending_of(t).wants_votes] if is_ensemble else []
         slot.send(wire.Batch(batch.id, batch.model, deadlines, lengths, ask_after_s, cores, votes), bodies)
 
     def decide(self, slot: Any, batch: Batch, *, go: bool) -> None:

@@ -15,6 +15,7 @@ from timebound.lab.planned import advice, page, sureness, table
 from timebound.profile import Machine, ProfileFile, Saved, read_saved, this_machine
 from timebound.scheduler.estimate import Estimate
 from timebound.scheduler.queue import length_bucket
+from timebound.scheduler.saved import save
 
 HERE = Machine("a processor", 2, 2)
 TWO = MachineType("two", 2, 10.0)
@@ -29,7 +30,7 @@ def profile(overhead_s: float = 0.005, per_item_s: float = 0.004, members: int =
             for member in range(members):
                 seconds = (overhead_s + per_item_s * batch) * rng.lognormvariate(0.0, scatter)
                 estimate.observe(batch, 1.0, seconds, member, 2)
-    return Profile(estimate.save(), HERE)
+    return Profile(save(estimate), HERE)
 
 
 def test_the_simulated_machine_is_as_fast_as_the_one_that_was_measured() -> None:
@@ -128,7 +129,7 @@ def text_profile(lengths: tuple[float, ...] = (8.0, 32.0)) -> Profile:
             for size in lengths:
                 estimate.observe(batch, size, 0.001 * batch * size * rng.lognormvariate(0.0, 0.03), 0, 2)
     counts = {str(length_bucket(size)): 100.0 for size in lengths}
-    return Profile({**estimate.save(), "lengths": counts}, HERE)
+    return Profile({**save(estimate), "lengths": counts}, HERE)
 
 
 def test_inputs_of_all_lengths_that_came_are_simulated() -> None:
@@ -150,7 +151,7 @@ def test_the_scatter_that_was_met_is_drawn_and_stragglers_are_as_late_as_they_we
     estimate = Estimate(1, 32)
     for number in range(400):
         estimate.observe(1, 1.0, 0.110 if number % 20 == 0 else 0.010, 0, 1)
-    pace, rng = Measured(Profile(estimate.save(), HERE), 2), random.Random(5)
+    pace, rng = Measured(Profile(save(estimate), HERE), 2), random.Random(5)
     drawn = [pace.draw(rng, 1, 1.0, 0, 1) for _ in range(4000)]
     assert sum(drawn) / len(drawn) == pytest.approx(0.015, rel=0.1)
     assert sum(seconds > 0.08 for seconds in drawn) / len(drawn) == pytest.approx(0.05, abs=0.02)

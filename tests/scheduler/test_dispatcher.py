@@ -12,6 +12,7 @@ from tests.scheduler.gateway import NO_TIME, WARM_UP_S, World
 
 from timebound.errors import DeadlineMissed, Refusal
 from timebound.events import BatchLost, BatchStarted
+from timebound.scheduler.pending import pending_of
 from timebound.types import Outcome, Report, Request, Result, Timing
 
 
@@ -201,7 +202,7 @@ def test_a_request_that_cannot_be_in_time_is_refused_at_once_with_a_time_to_come
     world.submit("hopeless", timeout_s=WARM_UP_S / 10)
     name, refusal = world.delivered[-1]
     assert isinstance(refusal, Refusal)
-    assert (name, refusal.code) == ("hopeless", "hopeless")
+    assert (name, refusal.code) == ("hopeless", "deadline_unreachable")
     assert refusal.retry_after_s is not None
     assert refusal.retry_after_s > 0
 
@@ -340,7 +341,7 @@ def test_votes_go_to_the_items_that_asked() -> None:
         request = Request(name, "m", name.encode(), world.clock.now(), world.clock.now() + 1, wants_votes=wants_votes)
         world.dispatcher.submit(request, world._deliver_to(name))
     world.loop.run_due()
-    asked = [ticket.payload.wants_votes for ticket in world.sent[-1][1].tickets]
+    asked = [pending_of(ticket).wants_votes for ticket in world.sent[-1][1].tickets]
     outcomes = [Outcome(b"answer") for _ in asked]
     world.dispatcher.report("a", Report(outcomes, NO_TIME, 2, 2, {asked.index(True): "[1]"}))
     votes = {name: result.votes for name, result in world.delivered if isinstance(result, Result)}

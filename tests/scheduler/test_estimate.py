@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from timebound.scheduler.estimate import ENOUGH_TRIES, Estimate
+from timebound.scheduler.saved import restore, save
 
 LONG = 1e9
 
@@ -52,9 +53,9 @@ def test_a_large_overhead_asks_for_the_largest_batch_that_time_allows() -> None:
 
 
 @pytest.mark.parametrize(
-    ("overhead_s", "per_item_s", "best", "fastest"), [(0.080, 0.0025, 64, 64), (0.005, 0.020, 11, 19)]
+    ("overhead_s", "per_item_s", "best", "fastest"), [(0.080, 0.0025, 63, 64), (0.005, 0.020, 11, 19)]
 )
-def test_rate_is_given_away_only_for_a_smaller_batch(
+def test_a_hundredth_of_the_rate_is_given_away_for_a_smaller_batch(
     overhead_s: float, per_item_s: float, best: int, fastest: int
 ) -> None:
     estimate = Estimate()
@@ -159,18 +160,18 @@ def test_a_profile_survives_a_restart_as_json() -> None:
             for member in (0, 1):
                 estimate.observe(batch, 1.0, (0.005 + 0.02 * batch) * (1 + member), member, busy=2)
     restored = Estimate(members=2)
-    restored.restore(json.loads(json.dumps(estimate.save())))
+    restore(restored, json.loads(json.dumps(save(estimate))))
     for batch in (1, 4, 16, 32):
         for member in (0, 1):
             assert restored.predict(batch, 1.0, member, busy=2) == pytest.approx(
                 estimate.predict(batch, 1.0, member, busy=2), rel=0.05
             )
-    assert len(json.dumps(estimate.save())) < 2_000
+    assert len(json.dumps(save(estimate))) < 2_000
 
 
 def test_an_empty_profile_changes_nothing() -> None:
     estimate = Estimate()
-    estimate.restore({})
+    restore(estimate, {})
     assert not estimate.known
 
 
@@ -207,7 +208,7 @@ def test_a_profile_saved_in_a_bad_hour_does_not_lock_the_batch_size() -> None:
         "quantiles": [0.8, 1.1],
     }
     estimate = Estimate()
-    estimate.restore(saved)
+    restore(estimate, saved)
     assert best_batch(estimate) > 2
 
 

@@ -13,7 +13,7 @@ from tests.scheduler.worlds import trained
 
 from timebound.lab.arrivals import Arrival, bursts, constant, one_size, poisson, text_size
 from timebound.lab.machine import CPU_LIKE, GPU_LIKE, Speed
-from timebound.lab.simulate import Setting, Simulation
+from timebound.lab.simulate import Job, Setting, Simulation
 from timebound.scheduler import Batch, Scheduler, Ticket
 
 SECONDS = 5.0
@@ -79,7 +79,8 @@ class Watch:
             check_nothing_feasible_waits(simulation)
 
     def check_batch(self, simulation: Simulation, batch: Batch) -> None:
-        keys = [ticket.payload.key for ticket in batch.tickets]
+        keys = [ticket.request.key for ticket in batch.tickets if isinstance(ticket, Job)]
+        assert len(keys) == len(batch)
         assert len(set(keys)) == len(keys)
         assert not self.answered.intersection(keys)
         speed = simulation.setting.speeds[batch.model]
@@ -131,7 +132,7 @@ def test_with_exact_predictions_nothing_that_was_started_is_late(world: World) -
     late: list[Ticket] = []
 
     def probe(_: Simulation, event: str, thing: Any) -> None:
-        if event == "guard" and thing.state.value == "running" and not thing.members_done:
+        if event == "guard" and thing.phase.value == "running" and not thing.members_done:
             late.append(thing)
 
     simulation = world.simulate(scheduler, probe)
@@ -195,11 +196,11 @@ def test_the_same_seed_gives_the_same_decisions(world: World) -> None:
 
 @given(worlds(), st.integers(0, 40))
 @few
-def test_only_the_request_that_kills_its_worker_suffers(world: World, poison: int) -> None:
+def test_only_the_request_that_kills_its_worker_suffers(world: World, killer: int) -> None:
     """At light load, where the survivors have time to run alone."""
-    setting = replace(world.setting, poison=frozenset({poison}), slots=4, deadline_s=1.0)
+    setting = replace(world.setting, killers=frozenset({killer}), slots=4, deadline_s=1.0)
     setting = replace(setting, speeds={"model": replace(CPU_LIKE, noise=0.05, straggler_share=0.0)})
     simulation = World(setting, 40.0, False, False).simulate(probe=Watch(may_run_again=True))
     for request in simulation.requests:
         assert request.answers == 1
-        assert (request.quality == "full") == (request.key != poison)
+        assert (request.quality == "full") == (request.key != killer)

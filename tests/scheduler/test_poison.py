@@ -10,10 +10,10 @@ from tests.scheduler.gateway import World
 from timebound.errors import Poison
 from timebound.events import BatchesShrunk
 from timebound.http.hot import Route
-from timebound.scheduler.pending import Pending
+from timebound.scheduler.pending import Pending, PendingTicket
 from timebound.scheduler.quarantine import FIRST_LOCK_S, LONGEST_LOCK_S, MOST_BODIES, Quarantine, mark_of
 from timebound.scheduler.served import Served
-from timebound.scheduler.ticket import ModelSpec, Ticket
+from timebound.scheduler.ticket import ModelSpec
 from timebound.types import Loss, ModelInfo, Outcome
 
 
@@ -311,4 +311,4 @@ def test_a_body_has_one_mark_with_and_without_a_key() -> None:
 
 
 def pending_of(info: ModelInfo, body: bytes, fingerprint: bytes) -> Pending:
-    return Pending(info, Ticket(1, "m", 1.0, 0.0), body, None, [], fingerprint)
+    return Pending(info, PendingTicket(1, "m", 1.0, 0.0), body, None, [], fingerprint)

@@ -6,7 +6,7 @@ import pytest
 from tests.scheduler.worlds import ticket, trained
 
 from timebound.lab.machine import CPU_LIKE, GPU_LIKE, Speed
-from timebound.scheduler import Batch, ModelSpec, Scheduler, State
+from timebound.scheduler import Batch, ModelSpec, Phase, Scheduler
 
 THREE = Speed(0.006, 0.009, members=3)
 
@@ -34,39 +34,7 @@ def test_a_lone_request_runs_at_once() -> None:
     assert batch.tickets == [one]
     assert batch.reason == "all_waiting"
     assert batch.predicted_s == pytest.approx(0.025, rel=0.01)
-    assert one.state is State.RUNNING
-
-
-def test_who_all_have_much_time_get_batches_of_the_best_rate() -> None:
-    scheduler = ready(deadline_s=0.5)
-    usual = ready(deadline_s=0.5)
-    for seq in range(40):
-        scheduler.offer(ticket(seq, 5.0), 0.0)
-        usual.offer(ticket(seq, 0.5), 0.0)
-    batch, short = taken(scheduler, 0.0), taken(usual, 0.0)
-    assert batch.reason == "unhurried"
-    assert 0.4 * 0.5 < batch.predicted_s <= 0.64 * 0.5
-    assert len(batch) > len(short)
-
-
-@pytest.mark.parametrize("attempt", [1, 2])
-def test_one_in_a_hurry_is_enough_to_keep_batches_short(attempt: int) -> None:
-    scheduler = ready(deadline_s=0.5)
-    for seq in range(40):
-        scheduler.offer(ticket(seq, 5.0), 0.0)
-    scheduler.offer(ticket(40, 0.5, attempt=attempt), 0.0)
-    batch = taken(scheduler, 0.0)
-    assert batch.predicted_s <= 0.4 * 0.5
-    if attempt == 1:  # a retry comes after all first attempts
-        assert batch.tickets[0].seq == 40
-
-
-def test_bulk_work_keeps_to_short_batches_beside_a_model_with_a_shorter_deadline() -> None:
-    scheduler = ready(deadline_s=0.5)
-    scheduler.add_model(ModelSpec("other", 0.3))
-    for seq in range(40):
-        scheduler.offer(ticket(seq, 5.0), 0.0)
-    assert taken(scheduler, 0.0).predicted_s <= 0.4 * 0.5
+    assert one.phase is Phase.RUNNING
 
 
 def test_much_time_is_not_enough_for_an_item_that_takes_longer() -> None:
@@ -80,27 +48,6 @@ def test_much_time_is_not_enough_for_an_item_that_takes_longer() -> None:
     scheduler.offer(ticket(1, 0.95), 0.0)
     batch = scheduler.take(0.0)
     assert batch is None or batch.reason == "long_shot"
-
-
-def test_an_ensemble_that_nobody_asks_does_not_put_others_behind() -> None:
-    scheduler = ready(deadline_s=0.25)
-    scheduler.add_model(ModelSpec("ensemble", 2.0, 3))
-    for seq in range(4):
-        scheduler.offer(ticket(seq, 0.25), 0.0)
-    taken(scheduler, 0.0)
-    assert not scheduler.view(0.0).is_deep
-
-
-def test_an_ensemble_is_deep_when_one_member_each_just_fits() -> None:
-    scheduler = ready(THREE, deadline_s=0.25)
-    for seq in range(6):
-        scheduler.offer(ticket(seq, 0.25), 0.0)
-    assert not scheduler.view(0.0).is_deep
-    for seq in range(6, 50):
-        scheduler.offer(ticket(seq, 0.25), 0.0)
-    view = scheduler.view(0.0)
-    assert view.fits
-    assert view.is_deep
 
 
 def test_nothing_is_taken_without_a_free_slot() -> None:
@@ -208,15 +155,15 @@ def test_lanes_are_wider_where_overhead_is_large_and_who_waits_already_stays_whe
 
 def test_retries_come_after_first_attempts() -> None:
     scheduler = ready()
-    scheduler.offer(ticket(1, 0.5, attempt=2), 0.0)
+    scheduler.offer(ticket(1, 0.5, is_retry=True), 0.0)
     for seq in range(2, 40):
         scheduler.offer(ticket(seq, 1.0), 0.0)
-    assert all(t.attempt == 1 for t in taken(scheduler, 0.0).tickets)
+    assert all(not t.is_retry for t in taken(scheduler, 0.0).tickets)
 
 
 def test_a_retry_rides_along_when_nobody_is_hurt() -> None:
     scheduler = ready()
-    scheduler.offer(ticket(1, 0.5, attempt=2), 0.0)
+    scheduler.offer(ticket(1, 0.5, is_retry=True), 0.0)
     scheduler.offer(ticket(2, 1.0), 0.0)
     assert [t.seq for t in taken(scheduler, 0.0).tickets] == [2, 1]
 
@@ -239,23 +186,23 @@ def test_priority_does_not_matter_while_everything_fits() -> None:
 # ---------------------------------------------------------------------- admission
 
 
-def test_a_hopeless_ticket_is_answered_at_once() -> None:
+def test_a_ticket_that_cannot_be_in_time_is_answered_at_once() -> None:
     scheduler = ready()
     verdict = scheduler.offer(ticket(1, 0.020), 0.0)
     assert verdict is not None
-    assert (verdict.action, verdict.reason) == ("fallback", "hopeless")
+    assert verdict.reason == "deadline_unreachable"
 
 
 def test_a_full_queue_refuses_and_says_when_to_come_back() -> None:
     scheduler = Scheduler()
-    scheduler.add_model(ModelSpec("model", 100.0, can_fallback=False, max_queue=10))
+    scheduler.add_model(ModelSpec("model", 100.0, max_queue=10))
     scheduler.set_slots(2)
     for _ in range(10):
         scheduler.observe("model", 1, 1.0, 0.5)
     assert all(scheduler.offer(ticket(seq, 100.0), 0.0) is None for seq in range(10))
     verdict = scheduler.offer(ticket(10, 100.0), 0.0)
     assert verdict is not None
-    assert (verdict.action, verdict.reason) == ("refuse", "queue_full")
+    assert verdict.reason == "queue_full"
     assert 1.0 < verdict.retry_after_s < 3.0
 
 
@@ -286,8 +233,8 @@ def test_a_retry_that_joins_extends_the_deadline_and_ranks_behind() -> None:
     old, fresh = ticket(1, 1.0), ticket(2, 2.0, arrived=0.9)
     scheduler.offer(old, 0.0)
     scheduler.offer(fresh, 0.9)
-    assert scheduler.rejoin(old, 1.9, 0.9) is None
-    assert (old.attempt, old.deadline) == (2, 1.9)
+    scheduler.renew(old, 1.9, is_retry=True)
+    assert (old.is_retry, old.deadline) == (True, 1.9)
     assert [t.seq for t in taken(scheduler, 0.95).tickets] == [2, 1]
 
 
@@ -296,8 +243,9 @@ def test_a_retry_that_joins_a_running_ticket_only_extends_it() -> None:
     one = ticket(1, 1.0)
     scheduler.offer(one, 0.0)
     batch = taken(scheduler, 0.0)
-    assert scheduler.rejoin(one, 1.5, 0.5) is None
-    assert one.state is State.RUNNING
+    scheduler.renew(one, 1.5, is_retry=True)
+    assert one.deadline == 1.5
+    assert one.phase is Phase.RUNNING
     assert scheduler.queued() == 0
     scheduler.batch_done(batch, 0.025, 0.6)
     assert one.members_done == 1
@@ -308,10 +256,11 @@ def test_an_abandoned_ticket_stays_only_for_a_retry() -> None:
     kept, dropped = ticket(1, 1.0), ticket(2, 1.0)
     for one in (kept, dropped):
         scheduler.offer(one, 0.0)
-    scheduler.abandon(kept, 0.1, keep=True)
-    scheduler.abandon(dropped, 0.1, keep=False)
+    scheduler.abandon(kept, keep=True)
+    scheduler.abandon(dropped, keep=False)
     assert taken(scheduler, 0.1).tickets == [kept]
-    assert kept.abandoned
+    assert kept.is_retry
+    assert (kept.is_wanted, dropped.is_wanted) == (True, False)
 
 
 def test_a_withdrawn_ticket_never_runs() -> None:
@@ -501,7 +450,7 @@ def test_who_is_answered_between_members_leaves_the_batch() -> None:
     scheduler.withdraw(gone)
     step = scheduler.member_done(batch, 0.01, 0.01)
     assert step.go
-    assert (gone.state, stays.state) == (State.OUT, State.RUNNING)
+    assert (gone.phase, stays.phase) == (Phase.ACCEPTED, Phase.RUNNING)
 
 
 def test_a_batch_whose_items_were_all_refused_teaches_nothing() -> None:

@@ -15,6 +15,8 @@ class Pace(Protocol):
     def members(self) -> int: ...
     @property
     def max_batch(self) -> int: ...
+    @property
+    def batch_sizes(self) -> tuple[int, ...]: ...
 
     def draw(self, rng: random.Random, batch: int, size: float, member: int, busy: int) -> float:
         """One member, this time, with `busy` slots at work."""
@@ -35,9 +37,11 @@ class Speed:
     crowding: float = 0.0  # how much slower with each other busy slot: 0.3 = 30 %
     batch_power: float = 1.0  # above 1 a larger batch costs more per item, as for some text models
     member_weights: tuple[float, ...] = ()  # relative cost of the members; empty = equal
+    batch_sizes: tuple[int, ...] = ()  # a batch is padded up to the next of these; empty = not at all
 
     def mean(self, batch: int, size: float = 1.0) -> float:
         """Through all members, without noise and company."""
+        batch = next((each for each in self.batch_sizes if each >= batch), batch)
         return self.overhead_s + self.per_item_s * float(batch**self.batch_power) * size
 
     def member_share(self, member: int) -> float:

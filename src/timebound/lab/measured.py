@@ -15,6 +15,7 @@ from timebound.errors import SetupError
 from timebound.profile import Machine, Saved
 from timebound.scheduler.estimate import Estimate
 from timebound.scheduler.queue import length_bucket, padded_size
+from timebound.scheduler.saved import restore
 from timebound.scheduler.served import BATCH_SHARE
 
 DEFAULT_MAX_BATCH = 64
@@ -126,8 +127,9 @@ class Measured:
     def __init__(self, profile: Profile, slots: int) -> None:
         self.members = profile.members
         self.max_batch = profile.max_batch
+        self.batch_sizes: tuple[int, ...] = ()
         self._estimate = Estimate(self.members, self.max_batch)
-        self._estimate.restore(profile.learned, math.inf)
+        restore(self._estimate, profile.learned, math.inf)
         self._slots = slots
         self._lengths = profile.lengths
         self._up_to = list(accumulate(each.share for each in self._lengths))

@@ -13,7 +13,7 @@ from timebound.clock import ManualClock
 from timebound.lab.arrivals import Arrival, Users, one_size
 from timebound.lab.machine import Pace
 from timebound.lab.report import Report, Request, summarise
-from timebound.scheduler import Batch, ModelSpec, Scheduler, State, Ticket
+from timebound.scheduler import Batch, ModelSpec, Phase, Policy, Scheduler, Ticket
 
 Probe = Callable[["Simulation", str, Any], None]
 
@@ -28,6 +28,7 @@ class Setting:
     slots: int = 2
     margin_s: float = 0.010
     retries: int = 2  # a client that got no answer in time sends again at once, so often
+    hedge_after: float = 0.0  # of its deadline: then a client sends again without giving up the first attempt; 0: never
     pause_after_refusal_s: float = 0.1
     can_fallback: bool = True
     has_guard: bool = True
@@ -36,7 +37,7 @@ class Setting:
     judge_from: float = 6.0
     deaths: Sequence[tuple[float, float]] = ()  # (when, away for): the slot of the oldest batch dies
     slowdowns: Sequence[tuple[float, float]] = ()  # (from, factor)
-    poison: frozenset[int] = frozenset()  # keys of requests that kill their worker
+    killers: frozenset[int] = frozenset()  # keys of requests that kill their worker
     size: Callable[[random.Random], float] = one_size
     seed: int = 1
 
@@ -46,13 +47,11 @@ class Setting:
         return self.until - 3.2 * self.deadline_s
 
 
-@dataclass(slots=True)
-class _Job:
-    """A request in the gateway: its ticket and whom to tell."""
+class Job(Ticket, kw_only=True):
+    """A request in the gateway: a ticket that knows whom to tell."""
 
     request: Request
-    ticket: Ticket
-    guard_at: float
+    guard_at: float = 0.0
 
 
 class Simulation:
@@ -63,23 +62,26 @@ class Simulation:
         setting: Setting,
         arrivals: Iterable[Arrival] = (),
         users: Sequence[Users] = (),
+        *,
         probe: Probe | None = None,
         scheduler: Scheduler | None = None,
+        policy: Policy | None = None,
     ) -> None:
         self.setting = setting
         self.clock = ManualClock()
         self.rng = random.Random(setting.seed)
-        self.scheduler = scheduler or Scheduler(setting.margin_s)
+        self.scheduler = scheduler or Scheduler(setting.margin_s, policy=policy)
         self.requests: list[Request] = []
         self.batch_sizes: list[int] = []
         self.reasons: Counter[str] = Counter()
         self.alive = setting.slots
         self.running: dict[int, Batch] = {}
         self.wasted_s = self.busy_s = 0.0
+        self.hedged = 0  # attempts that joined one that waited
         self._probe = probe
         self._events: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._order = 0
-        self._jobs: dict[int, _Job] = {}
+        self._jobs: dict[int, Job] = {}
         self._stored: dict[int, tuple[str, int]] = {}
         self._seq = 0
         self._on_answer: dict[int, Callable[[], None]] = {}
@@ -108,7 +110,8 @@ class Simulation:
         setting = self.setting
         for name, speed in setting.speeds.items():
             deadline_s = self.deadline_of(name)
-            self.scheduler.add_model(ModelSpec(name, deadline_s, speed.members, speed.max_batch, setting.can_fallback))
+            spec = ModelSpec(name, deadline_s, speed.members, speed.max_batch, batch_sizes=speed.batch_sizes)
+            self.scheduler.add_model(spec)
             if setting.warm_up:
                 self._climb(name, speed, deadline_s)
         self.scheduler.set_slots(setting.slots)
@@ -165,7 +168,17 @@ class Simulation:
     def _send(self, request: Request, priority: int = 0) -> None:
         request.attempts += 1
         self._at(self.now + request.deadline_s, self._give_up, request, request.attempts, priority)
+        if self.setting.hedge_after:
+            self._at(self.now + self.setting.hedge_after * request.deadline_s, self._hedge, request, request.attempts)
         self._receive(request, priority)
+
+    def _hedge(self, request: Request, attempt: int) -> None:
+        """A second attempt while the first one waits: it joins it, and the earlier deadline holds."""
+        job = self._jobs.get(request.key)
+        if job is not None and not request.done and request.attempts == attempt:
+            self.hedged += 1
+            self.scheduler.renew(job, job.deadline, is_retry=job.is_retry)
+            self._poll()
 
     def _give_up(self, request: Request, attempt: int, priority: int) -> None:
         """The client's own timer: it closes the connection, and perhaps sends again."""
@@ -174,8 +187,8 @@ class Simulation:
         again = attempt <= self.setting.retries
         job = self._jobs.get(request.key)
         if job is not None:
-            self.scheduler.abandon(job.ticket, self.now, keep=again)
-            if not again and job.ticket.state is State.OUT:
+            self.scheduler.abandon(job, keep=again)
+            if not again and job.phase is Phase.ACCEPTED:
                 del self._jobs[request.key]
         if again:
             self._send(request, priority)
@@ -196,38 +209,38 @@ class Simulation:
             self._answer_request(request, *self._stored[request.key])
             return
         deadline = self.now + request.deadline_s
-        job = self._jobs.get(request.key)
+        job, verdict = self._jobs.get(request.key), None
         if job is None:
             self._seq += 1
-            ticket = Ticket(
-                self._seq, request.model, deadline, self.now, request.size, priority, request.attempts, request
-            )
-            job = self._jobs[request.key] = _Job(request, ticket, 0.0)
-            verdict = self.scheduler.offer(ticket, self.now)
+            job = self._jobs[request.key] = Job(
+                self._seq, request.model, deadline, self.now, request.size, priority, request.attempts > 1,
+                request=request,
+            )  # fmt: skip
+            verdict = self.scheduler.offer(job, self.now)
         else:
-            verdict = self.scheduler.rejoin(job.ticket, deadline, self.now)
+            self.scheduler.renew(job, deadline, is_retry=True)
         job.guard_at = deadline - self.setting.margin_s
         if self.setting.has_guard:
             self._at(job.guard_at, self._guard, job, job.guard_at)
         if verdict is not None:
-            self._tell("verdict", (job.ticket, verdict))
+            self._tell("verdict", (job, verdict))
             self.reasons[verdict.reason] += 1
             self._no_model_answer(job)
         self._poll()
 
-    def _guard(self, job: _Job, guard_at: float) -> None:
+    def _guard(self, job: Job, guard_at: float) -> None:
         """The deadline is near: the best there is goes out."""
         if self._jobs.get(job.request.key) is not job or job.guard_at != guard_at:
             return
-        self._tell("guard", job.ticket)
-        if job.ticket.members_done:
-            self._answer(job, self._quality(job.ticket), job.ticket.members_done)
+        self._tell("guard", job)
+        if job.members_done:
+            self._answer(job, self._quality(job), job.members_done)
         else:
             self._no_model_answer(job)
 
-    def _no_model_answer(self, job: _Job) -> None:
+    def _no_model_answer(self, job: Job) -> None:
         """Fallback, or a refusal after which the client waits a moment and sends again."""
-        self.scheduler.withdraw(job.ticket)
+        self.scheduler.withdraw(job)
         if self.setting.can_fallback:
             self._answer(job, "fallback", 0)
             return
@@ -241,11 +254,11 @@ class Simulation:
     def _quality(self, ticket: Ticket) -> str:
         return "full" if ticket.members_done == self.setting.speeds[ticket.model].members else "partial"
 
-    def _answer(self, job: _Job, quality: str, members: int) -> None:
+    def _answer(self, job: Job, quality: str, members: int) -> None:
         """Exactly once per job."""
         if self._jobs.pop(job.request.key, None) is not job:
             return
-        self.scheduler.withdraw(job.ticket)
+        self.scheduler.withdraw(job)
         if members:
             self._stored[job.request.key] = (quality, members)
         self._answer_request(job.request, quality, members)
@@ -279,15 +292,15 @@ class Simulation:
     def _give_fallback(self, ticket: Ticket, reason: str) -> None:
         self.reasons[reason] += 1
         self._tell("set_aside", (ticket, reason))
-        job = self._jobs.get(ticket.payload.key)
-        if job is None or job.ticket is not ticket:
+        assert isinstance(ticket, Job)
+        if self._jobs.get(ticket.request.key) is not ticket:
             return
         if ticket.members_done:
-            self._answer(job, self._quality(ticket), ticket.members_done)
+            self._answer(ticket, self._quality(ticket), ticket.members_done)
         elif self.setting.can_fallback:
-            self._no_model_answer(job)
+            self._no_model_answer(ticket)
         else:
-            del self._jobs[ticket.payload.key]  # the client's own timer runs; its retry is a new ticket
+            del self._jobs[ticket.request.key]  # the client's own timer runs; its retry is a new ticket
 
     def _begin(self, batch: Batch) -> None:
         speed = self.setting.speeds[batch.model]
@@ -296,7 +309,7 @@ class Simulation:
         for since, factor in self.setting.slowdowns:
             if self.now >= since:
                 seconds *= factor
-        if any(ticket.payload.key in self.setting.poison for ticket in batch.tickets):
+        if any(isinstance(ticket, Job) and ticket.request.key in self.setting.killers for ticket in batch.tickets):
             self._at(self.now + seconds, self._kill, batch, 0.5)
         else:
             self._at(self.now + seconds, self._member_done, batch, seconds)
@@ -307,7 +320,7 @@ class Simulation:
         speed = self.setting.speeds[batch.model]
         items = list(batch.tickets)
         self.busy_s += seconds
-        self.wasted_s += seconds * sum(not ticket.waiting for ticket in items) / len(items)
+        self.wasted_s += seconds * sum(not ticket.is_wanted for ticket in items) / len(items)
         last = batch.members_done + 1 == speed.members
         if last:
             self.scheduler.batch_done(batch, seconds, self.now)
@@ -325,11 +338,11 @@ class Simulation:
 
     def _deliver(self, tickets: Iterable[Ticket]) -> None:
         for ticket in tickets:
-            request: Request = ticket.payload
+            assert isinstance(ticket, Job)
+            request = ticket.request
             request.runs += 1
-            job = self._jobs.get(request.key)
-            if job is not None and job.ticket is ticket:
-                self._answer(job, self._quality(ticket), ticket.members_done)
+            if self._jobs.get(request.key) is ticket:
+                self._answer(ticket, self._quality(ticket), ticket.members_done)
             else:  # answered by its fallback or abandoned: kept for a later attempt
                 self._stored.setdefault(request.key, (self._quality(ticket), ticket.members_done))
 
@@ -350,8 +363,8 @@ class Simulation:
         # As the gateway does: what is lost alone, and not for the first time, is not tried again.
         guilty = batch.tickets[0] if len(batch) == 1 and batch.tickets[0].losses else None
         self.scheduler.batch_lost(batch, self.now, guilty)
-        if guilty is not None and guilty.waiting:
-            self._give_fallback(guilty, "poison")
+        if guilty is not None and guilty.is_wanted:
+            self._give_fallback(guilty, "crashes_worker")
         self._poll()
 
     def _lose_slot(self, away_s: float) -> None:

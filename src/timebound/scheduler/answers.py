@@ -21,10 +21,10 @@ from timebound.errors import BadInput, DeadlineMissed, Poison, Refusal, RequestE
 from timebound.events import Degraded, Events
 from timebound.scheduler.claims import Claims, is_worth_keeping
 from timebound.scheduler.margin import Margin
-from timebound.scheduler.pending import Attempt, Pending
+from timebound.scheduler.pending import Attempt, Pending, pending_of
 from timebound.scheduler.pulse import Pulse
 from timebound.scheduler.scheduler import Scheduler
-from timebound.scheduler.ticket import State, Ticket
+from timebound.scheduler.ticket import Phase, Ticket
 from timebound.types import Deliver, Outcome, Quality, Request, Result, Source
 
 _MOST_OF_A_LIMIT = 0.1
@@ -41,8 +41,8 @@ _WORTH_ARMING, _WORTH_ARMING_S = 1.25, 0.002
 
 _REFUSALS = {
     "queue_full": "too many requests are waiting already",
-    "hopeless": "this request cannot be computed before its deadline",
-    "displaced": "more work is waiting than can be done before its deadlines",
+    "deadline_unreachable": "this request cannot be computed before its deadline",
+    "overloaded": "more work is waiting than can be done before its deadlines",
     "too_late": "the load left no time for this request before its deadline",
 }
 
@@ -103,7 +103,7 @@ class Answers:
     def queued(self) -> list[Pending]:
         """The requests somebody waits for that have not started."""
         pendings = {id(attempt.pending): attempt.pending for attempt in self._guarded.values()}
-        return [pending for pending in pendings.values() if pending.ticket.state is State.QUEUED]
+        return [pending for pending in pendings.values() if pending.ticket.phase is Phase.QUEUED]
 
     def add(self, pending: Pending, request: Request, deliver: Deliver, *, has_joined: bool = False) -> Attempt:
         """One more client waits for `pending`."""
@@ -128,13 +128,13 @@ class Answers:
         if not pending.attempts:
             keep = pending.key is not None and not pending.is_falling and pending.is_offered
             keep = keep and not pending.ticket.is_suspect  # a worker is risked only for somebody who waits
-            self._scheduler.abandon(pending.ticket, self._clock.now(), keep)
+            self._scheduler.abandon(pending.ticket, keep=keep)
             if not keep:
                 self.forget(pending)
 
     def forget(self, pending: Pending) -> None:
         """Nobody can join it any more; unless it runs, nothing is left of it."""
-        if pending.ticket.state is not State.RUNNING:
+        if pending.ticket.phase is not Phase.RUNNING:
             pending.ticket.payload = None  # without this cycle it is gone at once, and never garbage to collect
             self._claims.release(pending)
         if pending.key is not None and self._by_key.get(pending.key) is pending:
@@ -191,8 +191,8 @@ class Answers:
         if reason == "too_long":
             return BadInput("this request is longer than the model takes; send a shorter one", code="too_long")
         if reason not in _REFUSALS:
-            where = "while it was computed" if ticket.state is State.RUNNING else "in the queue"
-            if ticket.payload is not None and ticket.payload.is_elsewhere:
+            where = "while it was computed" if ticket.phase is Phase.RUNNING else "in the queue"
+            if pending_of(ticket) is not None and pending_of(ticket).is_elsewhere:
                 where = "while another server computed it"
             return DeadlineMissed(f"the deadline came {where}")
         wait_s = self._scheduler.retry_after_s(self._clock.now()) if retry_after_s is None else retry_after_s
@@ -202,12 +202,12 @@ class Answers:
         """Answer one attempt; the request itself goes on only for others that wait for it."""
         pending, ticket = attempt.pending, attempt.pending.ticket
         # While it runs, a better answer may come of it for those who wait elsewhere.
-        if pending.is_claimed and is_worth_keeping(result) and ticket.state is not State.RUNNING:
+        if pending.is_claimed and is_worth_keeping(result) and ticket.phase is not Phase.RUNNING:
             assert isinstance(result, Result)
             self._claims.keep(pending, result)
         self._remove(attempt)
         if not pending.attempts:
-            is_running = ticket.state is State.RUNNING
+            is_running = ticket.phase is Phase.RUNNING
             if not (is_running and pending.key is not None and isinstance(result, RequestError)):
                 self._scheduler.withdraw(ticket)
             # While it runs a retry may still join it: the same work is not done twice.

@@ -25,11 +25,11 @@ from timebound.errors import CopyLost, KeyReused
 from timebound.events import BatchesShrunk, BatchFinished, BatchLost, BatchStarted, Degraded, Events
 from timebound.scheduler.answers import Answers, Helper
 from timebound.scheduler.claims import Claims
-from timebound.scheduler.pending import Attempt, Pending
+from timebound.scheduler.pending import Attempt, Pending, PendingTicket, pending_of
 from timebound.scheduler.scheduler import Scheduler
 from timebound.scheduler.slots import Floor, Running, Slot, Slots
 from timebound.scheduler.suspicion import Suspicion
-from timebound.scheduler.ticket import Batch, ModelSpec, State, Step, Ticket
+from timebound.scheduler.ticket import Batch, ModelSpec, Phase, Step
 from timebound.scheduler.trials import Trials
 from timebound.scheduler.watchdog import Watchdog
 from timebound.store.base import Store
@@ -131,7 +131,6 @@ class Dispatcher:
             info.deadline_s,
             info.members,
             info.max_batch,
-            can_fallback=info.has_fallback,
             is_parallel=info.is_parallel,
             max_queue=self._max_queue,
         )
@@ -144,7 +143,7 @@ class Dispatcher:
         del self._models[name]
         self._successors[name] = successor
         for ticket in self._scheduler.remove_model(name):
-            pending: Pending = ticket.payload
+            pending: Pending = pending_of(ticket)
             if successor is None:
                 self._answers.give_up(pending, "removed")
             else:
@@ -176,9 +175,9 @@ class Dispatcher:
         now = self._clock.now()
         info = (self._shadows if request.is_shadow else self._models)[request.served or request.model]
         due = self._due(request)
-        ticket = Ticket(next(self._seq), info.name, due, now, size=request.size, priority=request.priority)
+        ticket = PendingTicket(next(self._seq), info.name, due, now, size=request.size, priority=request.priority)
         if request.is_shadow:
-            ticket.attempt = 2  # behind everybody who waits
+            ticket.is_retry = True  # behind everybody who waits
         pending = ticket.payload = Pending(info, ticket, request.body, key, [], request.fingerprint)
         pending.is_copy = request.is_shadow
         pending.hold = request.hold
@@ -201,10 +200,8 @@ class Dispatcher:
         if not pending.is_offered:  # its size is still being asked for
             ticket.deadline = max(ticket.deadline, self._due(request))
             return attempt
-        verdict = self._scheduler.rejoin(ticket, self._due(request), self._clock.now())
-        if verdict is not None:
-            self._answers.give_up(pending, verdict.reason, verdict.retry_after_s)
-        self._settle_aside()
+        nobody_waited = len(pending.attempts) == 1
+        self._scheduler.renew(ticket, max(ticket.deadline, self._due(request)), is_retry=nobody_waited)
         self._poll_soon()
         return attempt
 
@@ -281,15 +278,17 @@ class Dispatcher:
     def _drop_copies(self, running: Running) -> None:
         """Copies are not tried again: no second worker is risked for an answer that nobody waits for."""
         for ticket in list(running.tickets):
-            pending: Pending | None = ticket.payload
+            pending: Pending | None = pending_of(ticket)
             if pending is not None and pending.is_copy:
                 running.tickets.remove(ticket)
                 self._answers.give(pending, CopyLost())
 
     def _hang_limit_s(self, batch: Batch) -> float:
         limit_s = self._scheduler.hang_limit_s(batch)
-        if batch.tickets and all(ticket.payload is not None and ticket.payload.is_copy for ticket in batch.tickets):
-            deadline_s: float = batch.tickets[0].payload.info.deadline_s
+        if batch.tickets and all(
+            pending_of(ticket) is not None and pending_of(ticket).is_copy for ticket in batch.tickets
+        ):
+            deadline_s: float = pending_of(batch.tickets[0]).info.deadline_s
             return min(limit_s, 2 * deadline_s)  # the slot is needed for real requests
         return limit_s
 
@@ -314,7 +313,7 @@ class Dispatcher:
         if batch.model not in self._models and successor in self._models:
             batch.model = successor
             for ticket in batch.tickets:
-                ticket.model, ticket.payload.info = successor, self._models[successor]
+                ticket.model, pending_of(ticket).info = successor, self._models[successor]
 
     def report(self, slot: Slot, report: Report) -> None:
         """A slot reports on its batch: final outcomes, or those after one more member."""
@@ -352,7 +351,7 @@ class Dispatcher:
         """Answer who leaves now, and keep for the others what they would be answered now."""
         leaving, unfinished = set(map(id, step.leave)), 0
         for place, (ticket, outcome) in enumerate(zip(running.tickets, report.outcomes, strict=True)):
-            pending: Pending | None = ticket.payload
+            pending: Pending | None = pending_of(ticket)
             if pending is None or not (pending.attempts or pending.is_claimed):
                 continue
             if outcome.code == "model_failed" and pending.best is not None:  # a later member failed on this item
@@ -424,16 +423,16 @@ class Dispatcher:
         queued = self._scheduler.queued()
         left_s = min(self._models[batch.model].deadline_s, batch.latest_end - now)
         ask_after_s = 0.0 if queued else max(0.0, _ASK_AFTER * left_s)
-        self._slots.send(slot, batch, [ticket.payload.body for ticket in batch.tickets], ask_after_s)
+        self._slots.send(slot, batch, [pending_of(ticket).body for ticket in batch.tickets], ask_after_s)
         self._events.emit(BatchStarted(batch.model, len(batch.tickets), batch.reason, queued))
 
     def _forget_unwanted(self, running: Running) -> None:
         """Requests kept for a retry that did not come before their batch was over."""
         for ticket in running.tickets:
-            pending: Pending | None = ticket.payload
-            if pending is not None and not pending.attempts and ticket.state is State.OUT:
+            pending: Pending | None = pending_of(ticket)
+            if pending is not None and not pending.attempts and ticket.phase is Phase.ACCEPTED:
                 self._answers.forget(pending)
 
     def _settle_aside(self) -> None:
         for aside in self._scheduler.set_aside():
-            self._answers.give_up(aside.ticket.payload, aside.reason)
+            self._answers.give_up(pending_of(aside.ticket), aside.reason)

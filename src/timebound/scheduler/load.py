@@ -1,16 +1,20 @@
-"""Is this an overload that lasts? The policy serves the newest first only then."""
+"""Is this an overload that lasts? Only looked at while the backlog does not fit."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+
+from timebound.scheduler.queue import Lane
+from timebound.scheduler.served import Served
 
 # All in multiples of the deadline or of what the slots can do.
 SHORT_MEMORY = 0.2  # notices the end of a burst
 LONG_MEMORY = 4.0  # averages chance away; counted from when the backlog did not fit, so a clear overload shows at once
 STEP = 0.01  # of a memory: how finely it fades
-ENTER_RATE, LEAVE_RATE = 1.3, 1.1  # a turn at 1.2 times the capacity costs about 1 point of half a minute
+LASTING_RATE = 1.3  # a turn at 1.2 times the capacity costs about 1 point of half a minute
 STILL_RATE = 0.8  # less than this after a burst: it is over
-CERTAINTY = 2.0  # standard deviations of the counted rate above ENTER_RATE: chance alone must not turn the order
+CERTAINTY = 2.0  # standard deviations of the counted rate above LASTING_RATE: chance alone must not turn the order
 # An ensemble that has long been behind with one member each turns earlier: while it serves the oldest, the backlog of
 # an overload delays full answers after its end. `benchmarks/scheduler.py` simulates 10 s of 3.0x, deadline 0.25 s: full
 # quality is back within 0.12 s, with a weight of 1 within 0.38 s; in time are 0.962 instead of 0.972, half of them by
@@ -68,55 +72,46 @@ class RateSince(ArrivalRate):
         return math.exp(-max(0.0, now - self._since) / self._memory_s)
 
 
-class Arrivals:
-    """The arrival rate of one model, over a short while, and since the backlog has not fitted."""
-
-    __slots__ = ("long", "short")
-
-    def __init__(self, deadline_s: float) -> None:
-        self.short = ArrivalRate(SHORT_MEMORY * deadline_s)
-        self.long = RateSince(LONG_MEMORY * deadline_s)
-
-
-class ServedShare:
-    """The share of its tickets that a lane could run, over about the last `memory_s`."""
-
-    __slots__ = ("offered", "taken")
-
-    def __init__(self, memory_s: float) -> None:
-        self.offered = ArrivalRate(memory_s)  # counts of tickets
-        self.taken = ArrivalRate(memory_s)
-
-    def share(self, now: float) -> float:
-        offered = self.offered.rate(now)
-        return self.taken.rate(now) / offered if offered else 1.0
-
-
 class Overload:
-    """Remembers since when the backlog has not fitted, and whether the overload counts as lasting."""
+    """From when the backlog did not fit: how fast work arrives, and what share of each lane's tickets has run."""
 
-    __slots__ = ("_behind_from", "_is_lasting")
+    __slots__ = ("_at_first", "_behind_from", "_long", "_seen", "_short")
 
-    def __init__(self) -> None:
-        self._behind_from = math.inf
-        self._is_lasting = False
+    def __init__(self, models: Sequence[Served], now: float) -> None:
+        deadline_s = max(served.spec.deadline_s for served in models)
+        self._behind_from = now + PATIENCE * deadline_s
+        self._short = ArrivalRate(SHORT_MEMORY * deadline_s)
+        self._long = RateSince(LONG_MEMORY * deadline_s)
+        self._long.restart(now)
+        self._seen = {served.spec.name: served.arrived_s for served in models}
+        lanes = [lane for served in models for lane in served.lanes.values()]
+        self._at_first = {id(lane): (lane.offered, lane.taken) for lane in lanes}
 
-    def fell_behind(self, now: float, deadline_s: float) -> bool:
-        """Not everything that waits can be served in time. Is this new?"""
-        is_new = self._behind_from == math.inf
-        self._behind_from = min(self._behind_from, now + PATIENCE * deadline_s)
-        return is_new
+    def look(self, models: Sequence[Served], slots: int, item_s: float, now: float) -> tuple[bool, bool]:
+        """Has it gone on for longer than a burst? Does work still arrive faster than it can be done, and for long?
 
-    def caught_up(self) -> None:
-        """Nothing waits any more."""
-        self._behind_from = math.inf
-        self._is_lasting = False
+        `item_s` is what one of them takes.
+        """
+        work_s = self._arrived_s(models, slots)
+        self._short.add(work_s, now)
+        self._long.add(work_s, now)
+        if now < self._behind_from:
+            return False, False
+        short, long = self._short.rate(now), self._long.rate(now)
+        deviation = (long * item_s / slots / self._long.seconds(now)) ** 0.5
+        return short > STILL_RATE, short > 1.0 and long > LASTING_RATE + CERTAINTY * deviation
 
-    def is_behind(self, now: float) -> bool:
-        """Has it gone on for longer than a burst?"""
-        return now >= self._behind_from
+    def _arrived_s(self, models: Sequence[Served], slots: int) -> float:
+        """Seconds of all slots that came since the last look."""
+        work_s = 0.0
+        for served in models:
+            came_s = served.arrived_s - self._seen.get(served.spec.name, 0.0)
+            self._seen[served.spec.name] = served.arrived_s
+            weight = ENSEMBLE_WEIGHT if served.spec.members > 1 else 1.0
+            work_s += weight * came_s * served.estimate.crowd(slots) / slots
+        return work_s
 
-    def is_lasting(self, short: float, long: float, deviation: float) -> bool:
-        """`short` and `long` are arrival rates as multiples of what the slots can do; `deviation` is of `long`."""
-        self._is_lasting = long > (LEAVE_RATE if self._is_lasting else ENTER_RATE + CERTAINTY * deviation)
-        return self._is_lasting and short > 1.0
+    def share(self, lane: Lane) -> float:
+        """Of the tickets of this lane that came since then, how many have run."""
+        offered, taken = self._at_first.get(id(lane), (0, 0))
+        return (lane.taken - taken) / max(1, lane.offered - offered)

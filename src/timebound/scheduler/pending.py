@@ -25,11 +25,23 @@ class Attempt(msgspec.Struct, eq=False):
     """Its fallback has been asked for; the next time the guard fires there is nothing left but an error."""
 
 
+class PendingTicket(Ticket):
+    """The ticket of a request in the gateway."""
+
+    payload: Any = None
+
+
+def pending_of(ticket: Ticket) -> Any:
+    """What the gateway knows of a ticket; None if nothing is left of it."""
+    assert isinstance(ticket, PendingTicket)
+    return ticket.payload
+
+
 class Pending(msgspec.Struct, eq=False):
     """An accepted request until nobody waits for it and nothing runs for it."""
 
     info: ModelInfo
-    ticket: Ticket
+    ticket: PendingTicket
     body: bytes
     key: tuple[str, str] | None
     attempts: list[Attempt]

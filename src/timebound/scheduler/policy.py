@@ -68,86 +68,56 @@ Left out: waiting to fill a batch (a lone request would pay for it), and preempt
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import inf
+from typing import Protocol
 
 import msgspec
 
-from timebound.scheduler.estimate import Curve, Estimate
-from timebound.scheduler.load import ServedShare
-from timebound.scheduler.queue import RETRY_RANK, DeadlineQueue, Lane
-from timebound.scheduler.ticket import Ticket
+from timebound.scheduler.load import Overload
+from timebound.scheduler.queue import DeadlineQueue, Rank
+from timebound.scheduler.served import LaneView, Served
+from timebound.scheduler.ticket import SetAside, Ticket
 
 WORTH_SPLITTING_S = 0.001  # waking a second worker costs about a tenth of this
 CHECKPOINTS = 32  # deadlines looked at to see whether the backlog fits, over all lanes
 TICK = 1e-6  # seconds; a result that is due at the very moment of the guard would lose the race
-RETRIES_FROM = RETRY_RANK // 2
 # A batch cut down for a tight deadline must still run at this share of the rate; where overhead dominates, a small
 # batch for a few costs the many (worth 15 points for texts of mixed length, GPU-like, 0.7 times capacity, one seed).
 LEAST_RATE = 0.7
-MUCH_TIME = 8.0  # times the model's deadline
-# An ensemble is behind as well when one member for everybody fits with less than this share of the deadline to spare:
-# in deadline order such a backlog stays, and delays full answers after the overload. `benchmarks/scheduler.py`: after
-# 10 s at 2.85x full quality is back within 0.04 s, without it after 0.28 s; in time meanwhile are 0.985, not 0.995.
-DEEP_SHARE = 0.4
-
-
-class LaneView:
-    """A lane with its predictions at this moment."""
-
-    __slots__ = ("cap", "curve", "deadline_s", "estimate", "lane", "per_item", "safe", "share", "unit")
-
-    def __init__(
-        self, lane: Lane, estimate: Estimate, curve: Curve, *, crowd: float, share: ServedShare, deadline_s: float
-    ) -> None:
-        self.lane = lane
-        self.deadline_s = deadline_s  # the model's own; a request may have given itself more time, or less
-        self.estimate = estimate
-        self.curve = curve
-        self.unit = estimate.first * crowd  # the first member, on this machine, now
-        self.safe = estimate.safe
-        self.cap = curve.best
-        self.per_item = self.unit / curve.best_rate
-        self.share = share  # of its tickets that ran, lately
-
-    def seconds(self, batch: int) -> float:
-        """The first member on a batch of this many."""
-        seconds = self.curve.seconds  # asked several times per decision
-        return (seconds[batch] if batch < len(seconds) else self.curve.at(batch)) * self.unit
-
-    def largest(self, slack: float) -> int:
-        """The largest batch that safely fits into `slack` seconds."""
-        return self.curve.largest(slack / (self.safe * self.unit))
-
-    def work(self, count: int) -> float:
-        """Slot seconds for the first member of this many waiting tickets."""
-        return count * self.per_item if count >= self.cap else self.seconds(count)
-
-    def level_factor(self, level: int) -> float:
-        """How much longer `level` members take than the first."""
-        if level == 1:
-            return 1.0
-        return self.estimate.scale(0, min(level, self.estimate.members)) / self.estimate.first
-
-    def firsts(self) -> list[DeadlineQueue]:
-        queues = self.lane.queues
-        if not queues or queues[-1].rank < RETRIES_FROM:  # the usual case
-            return queues
-        return [queue for queue in self.lane.queues if queue.rank < RETRIES_FROM]
-
-    def retries(self) -> list[DeadlineQueue]:
-        return [queue for queue in self.lane.queues if queue.rank >= RETRIES_FROM]
+# The same while not everything fits, but not yet for longer than a burst: who is too tight even for that is passed
+# over. Worth 3.5 points in CPU-like bursts; 0.9 and 0.8 serve GPU-like bursts worse, by 0.3 and 0.6.
+BURST_RATE = 0.95
+# Another member runs only if the backlog would be done this share of the deadline early. Simulated: at most
+# 0.07 members fewer, half of the answers by 0.55 instead of 0.8 of the deadline, room for batches that take longer.
+MEMBER_RESERVE = 0.4
 
 
 class Plan(msgspec.Struct, eq=False):
-    """A proposed batch."""
+    """A proposed batch, none if it has no tickets; and the tickets to be given up."""
 
-    view: LaneView
+    lane: LaneView
     tickets: list[Ticket]
     reason: str
-    rank: int
-    latest_start: float
-    takes_all: bool  # nothing that fits is left in its queue
+    drop: Sequence[SetAside] = ()
+
+
+class Policy(Protocol):
+    """What may be exchanged: which batch is next, and whether an ensemble goes on with its next member."""
+
+    admits_all: bool
+    """Whether tickets are given up by `choose` only: not on arrival, and not because they would be late."""
+
+    def choose(self, view: View) -> Plan | None:
+        """The next batch for a free slot; None if nothing is to be run or given up."""
+        ...
+
+    def goes_on(self, view: View, level: int, seconds: float, deadline_s: float) -> bool:
+        """May a batch run one more member, so that its tickets have `level`? The view is without that batch.
+
+        It would keep its slot for `seconds`; `deadline_s` is its model's.
+        """
+        ...
 
 
 class View:
@@ -160,22 +130,19 @@ class View:
         *,
         slots: int,
         residuals: list[float],
+        models: list[Served],
         lanes: list[LaneView],
-        shortest_s: float,
-        is_behind: bool,
-        is_overloaded: bool,
+        waiting: int,
     ) -> None:
         self.now = now
         self.margin = margin + TICK
         self.slots = slots or 1
         self.idle = max(1, slots - len(residuals))
         self.residuals = residuals  # predicted seconds left of each running stage
-        self.lanes = lanes
-        self.is_behind = is_behind  # for longer than a burst, not everything has fitted
-        self.is_overloaded = is_overloaded  # work has long been arriving faster than it can be done
-        self.shortest_s = shortest_s  # of the deadlines of all models, also of those that nobody waits for
+        self.models = models
+        self.lanes = lanes  # those with tickets
+        self.waiting = waiting  # tickets, in all lanes
         self._fits: bool | None = None
-        self._is_unhurried: bool | None = None
 
     def due(self, lane: LaneView, batch: int) -> float:
         """The earliest deadline that a batch started now safely meets."""
@@ -190,27 +157,6 @@ class View:
         if self._fits is None:
             self._fits = self._fits_easily() or self.backlog_fits(1)
         return self._fits
-
-    @property
-    def is_unhurried(self) -> bool:
-        """Has everybody who waits far more time left than their models' deadlines?"""
-        if self._is_unhurried is None:
-            self._is_unhurried = all(
-                self.slack(queue.by_deadline.first[0]) > MUCH_TIME * lane.deadline_s
-                for lane in self.lanes
-                for queue in lane.lane.queues
-                if queue
-            )
-        return self._is_unhurried
-
-    @property
-    def is_deep(self) -> bool:
-        """Do only ensembles have work waiting, which with one member each fits, but with little time to spare?"""
-        if any(lane.estimate.members == 1 for lane in self.lanes):
-            return False
-        heads = [(lane, queue.by_deadline.first[2]) for lane in self.lanes for queue in lane.firsts() if queue]
-        times = [min(lane.deadline_s, head.deadline - head.arrived) for lane, head in heads]
-        return bool(times) and not self.backlog_fits(1, reserve_s=DEEP_SHARE * min(times))
 
     def _fits_easily(self) -> bool:
         """The usual case in a few steps: one queue, and its last ticket would be done before the first is due."""
@@ -278,131 +224,166 @@ class View:
             position += stride
 
 
-def choose(view: View) -> Plan | None:
-    """The next batch for a free slot, or None if nothing that waits can be answered in time."""
-    plan = _most_urgent(view, LaneView.firsts)
-    if plan is None:
-        plan = _most_urgent(view, LaneView.retries)
-    if plan is None:
-        return _long_shot(view)
-    if plan.takes_all:
-        _fill(view, plan)
-    return plan
+class _Candidate(msgspec.Struct, eq=False):
+    """The best batch of one lane."""
+
+    lane: LaneView
+    queue: DeadlineQueue
+    tickets: list[Ticket]
+    reason: str
+    latest_start: float
+
+    @property
+    def rank(self) -> Rank:
+        return self.queue.rank
 
 
-def _most_urgent(view: View, usable: Callable[[LaneView], list[DeadlineQueue]]) -> Plan | None:
-    plans = []
-    for lane in view.lanes:
-        queues = usable(lane)
-        if queues and (plan := _plan_lane(view, lane, queues)):
-            plans.append(plan)
-    if len(plans) < 2:
-        return plans[0] if plans else None
-    if view.is_overloaded:
-        return min(plans, key=lambda plan: (plan.rank, plan.view.share.share(view.now)))
-    if len({plan.rank for plan in plans}) > 1 and not view.fits:
-        return min(plans, key=lambda plan: (plan.rank, plan.latest_start))
-    return min(plans, key=lambda plan: plan.latest_start)
+class DeadlineFirst:
+    """Ours, as explained above. It remembers one thing: the overload, from when the backlog did not fit."""
+
+    admits_all = False
+
+    def __init__(self) -> None:
+        self._overload: Overload | None = None
+        self._is_behind = False  # for longer than a burst, not everything has fitted
+        self._is_overloaded = False  # work has long been arriving faster than it can be done
+
+    def choose(self, view: View) -> Plan | None:
+        """The next batch for a free slot, or None if nothing that waits can be answered in time."""
+        self._look(view)
+        best = self._most_urgent(view, LaneView.firsts) or self._most_urgent(view, LaneView.retries)
+        if best is None:
+            return _long_shot(view)
+        if len(best.tickets) == len(best.queue) < view.waiting:
+            _fill(view, best)
+        if len(best.tickets) == view.waiting and not self._is_overloaded:
+            self._overload, self._is_behind = None, False
+        elif self._overload is None and not (view.fits and _fits_with_reserve(view)):
+            self._overload = Overload(view.models, view.now)
+        return Plan(best.lane, best.tickets, best.reason)
+
+    def goes_on(self, view: View, level: int, seconds: float, deadline_s: float) -> bool:
+        """Only while everybody who waits would get as many members."""
+        self._look(view)
+        return not self._is_overloaded and view.backlog_fits(level, seconds, reserve_s=MEMBER_RESERVE * deadline_s)
+
+    def _look(self, view: View) -> None:
+        if self._overload is not None:
+            item_s = max((lane.per_item for lane in view.lanes), default=0.0)
+            self._is_behind, self._is_overloaded = self._overload.look(view.models, view.slots, item_s, view.now)
+
+    def _most_urgent(self, view: View, usable: Callable[[LaneView], list[DeadlineQueue]]) -> _Candidate | None:
+        found = []
+        for lane in view.lanes:
+            queues = usable(lane)
+            if queues and (candidate := self._best_of(view, lane, queues)):
+                found.append(candidate)
+        if len(found) < 2:
+            return found[0] if found else None
+        if self._is_overloaded and (overload := self._overload) is not None:
+            return min(found, key=lambda each: (each.rank, overload.share(each.lane.lane)))
+        if len({each.rank for each in found}) > 1 and not view.fits:
+            return min(found, key=lambda each: (each.rank, each.latest_start))
+        return min(found, key=lambda each: each.latest_start)
+
+    def _best_of(self, view: View, lane: LaneView, queues: list[DeadlineQueue]) -> _Candidate | None:
+        """The best batch of one lane; `queues` are its ranks that may be used, best first."""
+        if len(queues) > 1 and view.fits:
+            queues = sorted(queues, key=lambda queue: queue.by_deadline.first[0])
+        for queue in queues:
+            tickets, reason = self._pick(view, lane, queue)
+            if tickets:
+                tightest = tickets[0].deadline  # they come in order of deadline
+                latest = tightest - view.margin - lane.safe * lane.seconds(len(tickets))
+                return _Candidate(lane, queue, tickets, reason, latest)
+        return None
+
+    def _pick(self, view: View, lane: LaneView, queue: DeadlineQueue) -> tuple[list[Ticket], str]:
+        share = count = queue.by_deadline.count
+        if view.idle > 1 and lane.seconds(min(count, lane.cap)) > WORTH_SPLITTING_S:
+            share = -(-count // view.idle)  # several idle slots split what waits
+        want = min(lane.curve.fastest if self._is_behind else lane.cap, share)
+        room = min(want, lane.largest(view.slack(queue.by_deadline.first[0])))
+        if room == count:
+            return queue.slice(0, count), "all_waiting"
+        if self._is_overloaded and (newest := queue.newest(want, view.due(lane, want))):
+            return newest, "newest_first"
+        if room == want:
+            return _largest_or_try(view, lane, queue, want, share)
+        # The head is too tight for the batch that the backlog needs.
+        is_worth_it = room and room / lane.seconds(room) >= LEAST_RATE * want / lane.seconds(want)
+        if is_worth_it and view.backlog_fits(1, lane.seconds(room), {id(queue): room}):
+            return queue.slice(0, room), "tight_deadline"
+        return _pass_over(view, lane, queue, want, 1.0 if self._is_behind else BURST_RATE)
 
 
-def _plan_lane(view: View, lane: LaneView, queues: list[DeadlineQueue]) -> Plan | None:
-    """The best batch of one lane; `queues` are its ranks that may be used, best first."""
-    if len(queues) > 1 and view.fits:
-        queues = sorted(queues, key=lambda queue: queue.by_deadline.first[0])
-    for queue in queues:
-        tickets, reason = _pick(view, lane, queue)
-        if tickets:
-            tightest = tickets[0].deadline  # they come in order of deadline
-            latest = tightest - view.margin - lane.safe * lane.seconds(len(tickets))
-            return Plan(lane, tickets, reason, queue.rank, latest, len(tickets) == len(queue))
-    return None
-
-
-def _pick(view: View, lane: LaneView, queue: DeadlineQueue) -> tuple[list[Ticket], str]:
-    share = count = queue.by_deadline.count
-    if view.idle > 1 and lane.seconds(min(count, lane.cap)) > WORTH_SPLITTING_S:
-        share = -(-count // view.idle)  # several idle slots split what waits
-    head_slack = view.slack(queue.by_deadline.first[0])
-    if not view.is_behind and lane.deadline_s <= view.shortest_s and view.is_unhurried:
-        want = min(lane.curve.longest, share, lane.largest(head_slack))
-        if want:
-            return queue.slice(0, want), _reason(want, share, count, "unhurried")
-    want = min(lane.curve.fastest if view.is_behind else lane.cap, share)
-    room = min(want, lane.largest(head_slack))
-    if room == count:
-        return queue.slice(0, count), "all_waiting"
-    if view.is_overloaded and (newest := queue.newest(want, view.due(lane, want))):
-        return newest, "newest_first"
-    if room == want:
-        return _largest_or_try(lane, queue, want, head_slack, share)
-    # The head is too tight for the batch that the backlog needs.
-    is_worth_it = room and room / lane.seconds(room) >= LEAST_RATE * want / lane.seconds(want)
-    if is_worth_it and view.backlog_fits(1, lane.seconds(room), {id(queue): room}):
-        return queue.slice(0, room), "tight_deadline"
-    return _pass_over(view, lane, queue, want)
-
-
-def _reason(want: int, share: int, count: int, otherwise: str) -> str:
-    if want == count:
-        return "all_waiting"
-    return "split" if want == share else otherwise
+def _fits_with_reserve(view: View) -> bool:
+    """Ensembles alone are behind as well when one member each just fits: that backlog would delay full answers."""
+    if any(lane.estimate.members == 1 for lane in view.lanes):
+        return True
+    return view.backlog_fits(1, reserve_s=MEMBER_RESERVE * min(lane.deadline_s for lane in view.lanes))
 
 
 def _largest_or_try(
-    lane: LaneView, queue: DeadlineQueue, want: int, head_slack: float, share: int
+    view: View, lane: LaneView, queue: DeadlineQueue, want: int, share: int
 ) -> tuple[list[Ticket], str]:
     """The batch of the best rate; now and then a larger one, to learn whether it has become better."""
     larger = min(2 * want, len(lane.curve.seconds) - 1)
-    if want < larger <= share and lane.estimate.wants_try(larger) and larger <= lane.largest(head_slack):
-        return queue.slice(0, larger), "try_larger"
+    if want < larger <= share and lane.estimate.wants_try(larger):
+        larger = min(larger, lane.largest(view.slack(queue.by_deadline.first[0])))
+        return queue.slice(0, larger), "try_larger" if larger > want else "best_rate"
     return queue.slice(0, want), "best_rate" if want >= lane.cap else "split"
 
 
-def _pass_over(view: View, lane: LaneView, queue: DeadlineQueue, want: int) -> tuple[list[Ticket], str]:
-    """The largest batch whose tickets all have time for it; those with less stay behind."""
+def _pass_over(view: View, lane: LaneView, queue: DeadlineQueue, want: int, rate: float) -> tuple[list[Ticket], str]:
+    """In order of deadline, from the first that leaves time for a batch of this share of the rate."""
     while want:
-        first = queue.first_due_after(view.due(lane, want))
+        enough, least = rate * want / lane.seconds(want), want
+        while rate < 1.0 and least > 1 and least - 1 >= enough * lane.seconds(least - 1):
+            least -= 1
+        first = queue.first_due_after(view.due(lane, least))
         left = len(queue) - first
-        if left >= want:
-            return queue.slice(first, want), "early_drop" if first else "tight_deadline"
+        if left >= least:
+            room = lane.largest(view.slack(queue.by_deadline.at(first)[0]))
+            return queue.slice(first, max(least, min(want, room))), "early_drop" if first else "tight_deadline"
         want = min(want - 1, max(left, want // 2))
     return [], ""
 
 
-def _fill(view: View, plan: Plan) -> None:
+def _fill(view: View, best: _Candidate) -> None:
     """Spare room goes to lower ranks of the lane, then to shorter lanes where padding is cheaper than waiting."""
-    lane = plan.view
-    tightest = min(ticket.deadline for ticket in plan.tickets)
-    limit = min(lane.cap, lane.largest(view.slack(tightest)))
-    due = view.due(lane, limit) if limit > len(plan.tickets) else inf
+    lane, tickets = best.lane, best.tickets
+    limit = min(lane.cap, lane.largest(view.slack(min(ticket.deadline for ticket in tickets))))
+    due = view.due(lane, limit) if limit > len(tickets) else inf
     for queue in lane.lane.queues:
-        room = limit - len(plan.tickets)
-        if room > 0 and queue is not plan.tickets[0].place and _may_join(view, queue):
-            plan.tickets += queue.slice(queue.first_due_after(due), room)
+        room = limit - len(tickets)
+        # Retries ride along only where they push no first attempt over its deadline.
+        if room > 0 and queue is not best.queue and (not queue.rank.is_retry or view.fits):
+            tickets += queue.slice(queue.first_due_after(due), room)
     for other in view.lanes:
         if other.lane.model != lane.lane.model or other.lane.bucket >= lane.lane.bucket:
             continue
         for queue in other.firsts():
-            room = limit - len(plan.tickets)
+            room = limit - len(tickets)
             alone = min(len(queue), other.cap)
-            one_more = lane.seconds(len(plan.tickets) + 1) - lane.seconds(len(plan.tickets))
+            one_more = lane.seconds(len(tickets) + 1) - lane.seconds(len(tickets))
             if room > 0 and one_more <= other.seconds(alone) / alone:
-                plan.tickets += queue.slice(queue.first_due_after(due), room)
-
-
-def _may_join(view: View, queue: DeadlineQueue) -> bool:
-    """Retries ride along only where they push no first attempt over its deadline."""
-    return queue.rank < RETRIES_FROM or view.fits
+                tickets += queue.slice(queue.first_due_after(due), room)
 
 
 def _long_shot(view: View) -> Plan | None:
-    """Nothing fits safely. Rather than idle, try the ticket with most time left if it may well make it."""
+    """Nothing fits safely. Rather than idle, try the ticket with most time left if it may well make it.
+
+    Or whatever the estimate says, if nobody else needs the slot or nothing was learned for a while: it may be wrong,
+    and only running something corrects it.
+    """
     best: Plan | None = None
+    best_latest = -inf
     for lane in view.lanes:
         for queue in lane.lane.queues:
             deadline, _, ticket = queue.by_deadline.at(queue.first_due_after(queue.by_deadline.last[0]))
             latest = deadline - view.margin - lane.seconds(1)
-            is_idle = not view.residuals and view.slack(deadline) > 0.0  # nobody else needs the slot: find out
-            if (latest >= view.now or is_idle) and (best is None or latest > best.latest_start):
-                best = Plan(lane, [ticket], "long_shot", queue.rank, latest, False)
+            may_find_out = (lane.is_in_doubt or not view.residuals) and view.slack(deadline) > 0.0
+            if (latest >= view.now or may_find_out) and latest > best_latest:
+                best, best_latest = Plan(lane, [ticket], "long_shot"), latest
     return best

@@ -5,41 +5,31 @@ from __future__ import annotations
 from math import inf
 from typing import Any
 
-from timebound.scheduler import policy
-from timebound.scheduler.load import ENSEMBLE_WEIGHT, STILL_RATE, Overload
+from timebound.scheduler.policy import DeadlineFirst, Plan, Policy, View
 from timebound.scheduler.queue import Lane
-from timebound.scheduler.running import Running
-from timebound.scheduler.served import Served
-from timebound.scheduler.survivors import Survivors, part_size
-from timebound.scheduler.ticket import Batch, ModelSpec, SetAside, State, Step, Ticket, Verdict, within_bytes
+from timebound.scheduler.served import InFlight, LaneView, Served
+from timebound.scheduler.survivors import TRIAL_SHARE, Survivors, hang_limit_s, part_size, smaller_batches
+from timebound.scheduler.ticket import Batch, ModelSpec, Phase, SetAside, Step, Ticket, Verdict
 
 BACKLOG_DEADLINES = 1.25  # seconds of waiting work per slot, as a multiple of the deadline: more cannot be served
-# Another member runs only if the backlog would be done this share of the deadline early. Simulated: at most
-# 0.07 members fewer, half of the answers by 0.55 instead of 0.8 of the deadline, room for batches that take longer.
-MEMBER_RESERVE = 0.3
-MIN_RETRY_AFTER_S = 0.05
-PROBE_AFTER_S = 1.0  # an idle server does not believe for longer than this that it is too slow
-HANG_FLOOR_S = 0.5  # a short pause of the machine is no hang: a new worker would take longer than that
-SUSPECT_SHARE = 0.5  # of the time it has left that a lone suspect may run
-TRIAL_SHARE = 0.25  # of the time suspects have left: their worker does nothing else while they run
+MIN_RETRY_AFTER_S = 0.05  # a client that comes back sooner finds what it left
 
 
 class Scheduler:
     """Decides. The caller tells what happens, with `now` in seconds of a monotonic clock, and does what it hears.
 
-    After `offer`, `rejoin`, `take` and `batch_lost` ask `set_aside()` for tickets that were given up.
+    After `offer`, `take` and `batch_lost` ask `set_aside()` for tickets that were given up.
     """
 
-    def __init__(self, margin_s: float = 0.010, *, max_batch_bytes: float = inf) -> None:
+    def __init__(self, margin_s: float = 0.010, *, max_batch_bytes: float = inf, policy: Policy | None = None) -> None:
         self._max_batch_bytes = max_batch_bytes
+        self._policy: Policy = DeadlineFirst() if policy is None else policy
         self.margin_s = margin_s  # results must be there this long before the deadline
         self._models: dict[str, Served] = {}
         self._retired: dict[str, Served] = {}  # removed models may still have a batch running
         self._slots = 0
-        self._running = Running()
+        self._running = InFlight()
         self._aside: list[SetAside] = []
-        self._overload = Overload()
-        self._probe: Ticket | None = None  # to be run whatever the estimate says
         self._survivors = Survivors()
         self._suspects = Survivors()
 
@@ -60,17 +50,12 @@ class Scheduler:
         served = self._retired[name] = self._models.pop(name)
         waiting = [e[2] for lane in served.lanes.values() for queue in lane.queues for e in queue.by_deadline]
         for ticket in waiting:
-            ticket.state, ticket.lane, ticket.place = State.OUT, None, None
+            ticket.phase, ticket.lane, ticket.place = Phase.ACCEPTED, None, None
         return waiting + self._survivors.remove_model(name) + self._suspects.remove_model(name)
 
     def set_slots(self, slots: int) -> None:
         """How many slots are alive now, busy ones included."""
         self._slots = slots
-
-    @property
-    def has_others(self) -> bool:
-        """Whether tickets wait that are no suspects."""
-        return self.queued() > len(self._suspects)
 
     def observe(self, model: str, batch: int, size: float, seconds: float, member: int = 0) -> None:
         """A duration measured outside of `take`, on the same way to the worker and back."""
@@ -91,18 +76,16 @@ class Scheduler:
         known = {name: served for name, served in self._models.items() if served.estimate.known}
         return {name: {**served.save(), "margin_s": round(self.margin_s, 5)} for name, served in known.items()}
 
+    # ------------------------------------------------------------------ tickets in
+
     def queued(self, model: str | None = None) -> int:
         """How many tickets wait, for one model or for all."""
         if model is not None:
             return self._models[model].queued
-        return sum(served.queued for served in self._models.values()) + len(self._survivors) + len(self._suspects)
-
-    @property
-    def has_suspects(self) -> bool:
-        """Whether tickets wait that must run alone in a worker."""
-        return bool(self._suspects)
-
-    # ------------------------------------------------------------------ tickets in
+        count = sum([served.queued for served in self._models.values()])
+        if self._survivors.parts or self._suspects.parts:
+            count += len(self._survivors) + len(self._suspects)
+        return count
 
     def offer(self, ticket: Ticket, now: float) -> Verdict | None:
         """Queue a ticket (None), or say at once why not."""
@@ -111,38 +94,29 @@ class Scheduler:
             return None
         served = self._models[ticket.model]
         lane = served.lane(ticket.size)
-        if ticket.attempt == 1:
-            lane.fresh += 1
-            served.count_length(ticket.size)
+        if not ticket.is_retry:
+            served.count(ticket, lane)
         verdict = self._verdict(served, lane, ticket, now)
         if verdict is None:
             lane.add(ticket)
             served.queued += 1
-            self._displace(served, now)
+            if served.queued > served.roomy and self._slots and not self._policy.admits_all:
+                self._displace(served, now)
         return verdict
 
     def _verdict(self, served: Served, lane: Lane, ticket: Ticket, now: float) -> Verdict | None:
         if served.queued >= served.spec.max_queue:
-            return self._no(served, "queue_full", now)
-        if self._slots == 0 and not self._running:
-            return None  # the workers may be back in time; the guard knows what to do if not
+            return Verdict("queue_full", self.retry_after_s(now))
+        if self._policy.admits_all or (self._slots == 0 and not len(self._running)):
+            return None  # without slots: the workers may be back in time; the guard knows what to do if not
         wait_s = 0.0
         if len(self._running) >= self._slots:
             wait_s = min(self._running.residuals(now))
         soonest = now + served.estimate.fast * (wait_s + served.alone_s(lane))
-        if not served.estimate.known or soonest <= ticket.deadline - self.margin_s:
-            return None
-        if not self._running.runs(ticket.model) and now - served.last_learned > PROBE_AFTER_S:
-            # Too slow when last seen; but that was a while ago, and nobody else needs the slot: find out.
-            served.last_learned = now
-            self._probe = ticket
+        if not served.estimate.observations or soonest <= ticket.deadline - self.margin_s or served.is_in_doubt(now):
             return None
         served.last_learned = min(served.last_learned, now)
-        return self._no(served, "hopeless", now)
-
-    def _no(self, served: Served, reason: str, now: float) -> Verdict:
-        action = "fallback" if served.spec.can_fallback else "refuse"
-        return Verdict(action, reason, self.retry_after_s(now))
+        return Verdict("deadline_unreachable", self.retry_after_s(now))
 
     def retry_after_s(self, now: float) -> float:
         """Seconds until the work that waits now is done."""
@@ -151,42 +125,39 @@ class Scheduler:
 
     def _displace(self, served: Served, now: float) -> None:
         """More waits than can be done before the last deadline: the oldest of the lowest rank give way."""
-        if self._slots == 0 or served.queued <= served.roomy:
-            return
         horizon_s = max(served.spec.deadline_s, served.last_deadline() - now)
         limit = BACKLOG_DEADLINES * horizon_s * self._slots
         while served.queued > 1 and (backlog_s := served.backlog_s()) > limit:
-            self._set_aside(served.least_worthy(), "displaced")
+            self._set_aside(served.least_worthy(), "overloaded")
         # Looked at again when half of the room that is left has been used, not at every arrival.
         room = served.queued * (limit / backlog_s - 1.0) if backlog_s else 0.0
         served.roomy = served.queued + int(room / 2)
 
-    def rejoin(self, ticket: Ticket, deadline: float, now: float) -> Verdict | None:
-        """A retry joined this request: its deadline moves, and while it waits it ranks behind first attempts."""
-        if ticket.state is State.QUEUED:
-            self._unqueue(ticket)
-        ticket.attempt += 1
-        ticket.waiting, ticket.abandoned = True, False
-        ticket.deadline = max(ticket.deadline, deadline)
-        return None if ticket.state is State.RUNNING else self.offer(ticket, now)
+    def renew(self, ticket: Ticket, deadline: float, *, is_retry: bool) -> None:
+        """Another attempt joined this request: a queued one moves to this deadline and rank, and keeps its place.
 
-    def abandon(self, ticket: Ticket, now: float, keep: bool) -> None:
+        `is_retry` is for the caller to say: a second attempt beside one that still waits does not demote it.
+        """
+        ticket.is_wanted = True
+        if ticket.phase is not Phase.QUEUED or ticket.place is None:
+            ticket.deadline = deadline
+            return
+        lane = ticket.lane
+        lane.remove(ticket)
+        ticket.deadline, ticket.is_retry = deadline, is_retry
+        lane.add(ticket)
+
+    def abandon(self, ticket: Ticket, *, keep: bool) -> None:
         """The client has gone. `keep`: a retry may still come, so a queued ticket stays, behind first attempts."""
-        del now
-        if ticket.state is State.QUEUED:
-            self._unqueue(ticket)
-            if keep:
-                ticket.abandoned = True
-                served = self._models[ticket.model]
-                served.lane(ticket.size).add(ticket)
-                served.queued += 1
         if not keep:
-            ticket.waiting = False
+            self.withdraw(ticket)
+        elif ticket.phase is Phase.QUEUED and ticket.place is not None:
+            self.renew(ticket, ticket.deadline, is_retry=True)
 
     def withdraw(self, ticket: Ticket) -> None:
         """It has been answered; nobody waits for it any more. If it runs, its result may still be stored."""
-        ticket.waiting = False
-        if ticket.state is State.QUEUED:
+        ticket.is_wanted = False
+        if ticket.phase is Phase.QUEUED:
             self._unqueue(ticket)
 
     def _unqueue(self, ticket: Ticket) -> None:
@@ -211,111 +182,42 @@ class Scheduler:
         """The next batch, if a slot is free and something waits that can be answered in time."""
         if len(self._running) >= self._slots:
             return None
-        probe = self._take_probe(now)
-        if probe is not None:
-            return probe
         waiting = self._purge(now)
-        if self._survivors and (again := self._take_again(self._survivors, "after_loss", now)) is not None:
+        if self._survivors.parts and (again := self._take_again(self._survivors, "after_loss", now)) is not None:
             return again
-        if not waiting:
-            return None
-        view = self.view(now)
-        plan = policy.choose(view)
+        plan = self._policy.choose(self.view(now)) if waiting else None
         if plan is None:
             return None
-        tickets = within_bytes(plan.tickets, self._max_batch_bytes)
-        if len(tickets) == waiting and not view.is_overloaded:
-            self._overload.caught_up()
-        elif not view.fits or view.is_deep:
-            self._fell_behind(now)
-        served = self._models[plan.view.lane.model]
-        plan.view.share.taken.add(len(tickets), now)
+        for given_up in plan.drop:
+            self._set_aside(given_up.ticket, given_up.reason)
+        return self._begin(plan, now) if plan.tickets else None
+
+    def _begin(self, plan: Plan, now: float) -> Batch:
+        lane, tickets = plan.lane.lane, plan.tickets
+        if self._max_batch_bytes < inf:
+            tickets = _within_bytes(tickets, self._max_batch_bytes)
+        served = self._models[lane.model]
+        lane.taken += len(tickets)
         for ticket in tickets:
-            self._unqueue(ticket)
-        if plan.reason == "newest_first":
-            self._let_go(served, plan.view, now)
+            ticket.lane.remove(ticket)
+        served.queued -= len(tickets)
         return self._start(served, tickets, plan.reason, now)
 
-    def _fell_behind(self, now: float) -> None:
-        """From here on the arrivals are counted: what came before says nothing about how long it will last."""
-        if self._overload.fell_behind(now, max(served.spec.deadline_s for served in self._models.values())):
-            for served in self._models.values():
-                served.arrivals.long.restart(now)
-
-    def _let_go(self, served: Served, view: policy.LaneView, now: float) -> None:
-        """In a lasting overload the oldest will not be reached any more: better they know now, and all at once."""
-        two_batches_s = 2.0 * view.safe * view.seconds(view.cap)
-        gone = view.lane.expired(now + self.margin_s + two_batches_s)
-        served.queued -= len(gone)
-        self._aside += [SetAside(ticket, "too_late") for ticket in gone]
-
-    def _take_probe(self, now: float) -> Batch | None:
-        """A ticket to run whatever the estimate says: it may be out of date, and only running something renews it."""
-        ticket, self._probe = self._probe, None
-        if ticket is None or ticket.state is not State.QUEUED:
-            ticket = None
-            for served in self._models.values():
-                if ticket is None and served.queued and now - served.last_learned > PROBE_AFTER_S:
-                    ticket = self._doubt(served, now)
-        if ticket is None:
-            return None
-        self._unqueue(ticket)
-        return self._start(self._models[ticket.model], [ticket], "probe", now)
-
-    def _doubt(self, served: Served, now: float) -> Ticket | None:
-        """Nothing was learned for a while: the ticket with most time, if not even that seems to fit."""
-        if self._running.runs(served.spec.name):
-            return None
-        last = [(lane, queue.by_deadline.last) for lane in served.lanes.values() for queue in lane.queues]
-        lane, entry = max(last, key=lambda found: found[1][:2])
-        if now + served.alone_s(lane) <= entry[0] - self.margin_s:
-            return None
-        served.last_learned = now
-        return entry[2]
-
-    def view(self, now: float, without: Batch | None = None) -> policy.View:
+    def view(self, now: float, without: Batch | None = None) -> View:
         """What the policy sees; `without` a running batch whose future is asked about."""
-        lanes = []
-        for served in self._models.values():
-            served.count_arrivals(now)
+        lanes, waiting = [], 0
+        models = list(self._models.values())
+        for served in models:
             if served.grows_at <= now:
                 served.grow(now)
             if served.queued:
+                waiting += served.queued
                 crowd = served.estimate.crowd(self._slots)
-                for lane in served.lanes.values():
-                    if lane.count:
-                        share = served.shares[lane.bucket]
-                        lanes.append(
-                            policy.LaneView(
-                                lane, served.estimate, served.curve(lane),
-                                crowd=crowd, share=share, deadline_s=served.spec.deadline_s,
-                            )
-                        )  # fmt: skip
-        is_behind, is_overloaded = self._pressure(now) if self._overload.is_behind(now) else (False, False)
-        return policy.View(
-            now,
-            self.margin_s,
-            slots=self._slots,
-            residuals=self._running.residuals(now, without),
-            lanes=lanes,
-            shortest_s=min((served.spec.deadline_s for served in self._models.values()), default=0.0),
-            is_behind=is_behind,
-            is_overloaded=is_overloaded,
+                lanes += [LaneView(served, lane, crowd, now) for lane in served.lanes.values() if lane.count]
+        residuals = self._running.residuals(now, without)
+        return View(
+            now, self.margin_s, slots=self._slots, residuals=residuals, models=models, lanes=lanes, waiting=waiting
         )
-
-    def _pressure(self, now: float) -> tuple[bool, bool]:
-        """Does work still arrive about as fast as it can be done? Faster, and for some time?"""
-        short = long = variance = 0.0
-        for served in self._models.values():
-            weight = served.estimate.crowd(self._slots) / max(1, self._slots)
-            if served.spec.members > 1:
-                weight *= ENSEMBLE_WEIGHT
-            short += weight * served.arrivals.short.rate(now)
-            rate = served.arrivals.long.rate(now)
-            long += weight * rate
-            item_s = max((served.item_s(lane) for lane in served.lanes.values()), default=0.0)
-            variance += weight * weight * rate * item_s / served.arrivals.long.seconds(now)
-        return short > STILL_RATE, self._overload.is_lasting(short, long, variance**0.5)
 
     def _purge(self, now: float) -> int:
         """Give up what would be late even alone and fast; its fallback need not wait for the guard.
@@ -324,9 +226,11 @@ class Scheduler:
         """
         waiting = 0
         for served in self._models.values():
-            if served.queued and (late := served.expired(now + self.margin_s)):
-                self._aside += [SetAside(ticket, "too_late") for ticket in late]
-            waiting += served.queued
+            if served.queued:
+                late = [] if self._policy.admits_all else served.expired(now + self.margin_s, now)
+                if late:
+                    self._aside += [SetAside(ticket, "too_late") for ticket in late]
+                waiting += served.queued
         return waiting
 
     def _start(self, served: Served, tickets: list[Ticket], reason: str, now: float) -> Batch:
@@ -334,18 +238,6 @@ class Scheduler:
         spec = served.spec
         batch.is_alone = spec.is_parallel and spec.members > 1 and batch.busy == 1 < self._slots and not self.queued()
         return batch
-
-    def hang_limit_s(self, batch: Batch) -> float:
-        """A batch that runs longer than this has hung."""
-        served = self._served(batch)
-        if served.estimate.observations - served.trusted_from < 4:
-            return max(30.0, 10 * served.spec.deadline_s)
-        slow_s = max(served.estimate.safe * batch.predicted_s, served.slowest_s)
-        limit_s = 3.0 * slow_s + max(HANG_FLOOR_S, 0.1 * served.spec.deadline_s)
-        if len(batch.tickets) == 1 and batch.tickets[0].is_suspect:
-            # It runs apart, so it may take half its time: a request that is only slow is not to be called poison.
-            return max(limit_s, SUSPECT_SHARE * (batch.latest_end - batch.started))
-        return limit_s
 
     # ------------------------------------------------------------------ results
 
@@ -360,35 +252,34 @@ class Scheduler:
         done = batch.members_done + 1 if members is None else members
         self._running.learn(served, batch, seconds, now, done)
         batch.members_done = done
-        live = [ticket for ticket in batch.tickets if ticket.waiting]
+        live = [ticket for ticket in batch.tickets if ticket.is_wanted]
         for ticket in batch.tickets:
-            ticket.members_done = max(ticket.members_done, batch.members_done)
-        if batch.members_done >= served.spec.members:
-            return self._stop(batch, live, "complete", now)
-        if not live:
-            return self._stop(batch, live, "nobody_waits", now)
-        size = max(ticket.size for ticket in live)
-        predicted = served.estimate.predict(len(live), size, batch.members_done, batch.busy)
-        end = now + served.estimate.safe * predicted + self.margin_s
+            ticket.members_done = max(ticket.members_done, done)
+        if done >= served.spec.members or not live:
+            return self._stop(batch, live, "complete" if live else "nobody_waits", now)
+        return self._next_member(served, batch, live, now)
+
+    def _next_member(self, served: Served, batch: Batch, live: list[Ticket], now: float) -> Step:
+        estimate, spec = served.estimate, served.spec
+        predicted = estimate.predict(len(live), max(ticket.size for ticket in live), batch.members_done, batch.busy)
+        end = now + estimate.safe * predicted + self.margin_s
         stay = [ticket for ticket in live if ticket.deadline >= end]
         if not stay:
             return self._stop(batch, live, "deadline", now)
         self._purge(now)
         view = self.view(now, without=batch)
-        reserve_s = MEMBER_RESERVE * served.spec.deadline_s
-        if view.is_overloaded or not view.backlog_fits(batch.members_done + 1, predicted, reserve_s=reserve_s):
+        if not self._policy.goes_on(view, batch.members_done + 1, predicted, spec.deadline_s):
             return self._stop(batch, live, "backlog", now)
-        leave = [ticket for ticket in live if ticket.deadline < end]
         staying = set(map(id, stay))
         for ticket in batch.tickets:  # those nobody waits for leave as well
             if id(ticket) not in staying:
-                ticket.state = State.OUT
+                ticket.phase = Phase.ACCEPTED
         batch.tickets, batch.size = stay, max(ticket.size for ticket in stay)
         self._running.next_stage(batch, now, predicted)
-        return Step(True, leave, stay, "fits")
+        return Step(True, [ticket for ticket in live if ticket.deadline < end], stay, "fits")
 
     def _stop(self, batch: Batch, live: list[Ticket], reason: str, now: float) -> Step:
-        self._running.close(batch, now)
+        self._running.close(self._served(batch), batch, now)
         return Step(False, live, [], reason)
 
     def batch_done(self, batch: Batch, seconds: float, now: float) -> None:
@@ -400,8 +291,13 @@ class Scheduler:
         self._running.learn(served, batch, seconds, now, members)
         batch.members_done = members
         for ticket in batch.tickets:
-            ticket.members_done = batch.members_done
-        self._running.close(batch, now)
+            ticket.members_done = members
+        self._running.close(served, batch, now)
+
+    def _served(self, batch: Batch) -> Served:
+        return self._models.get(batch.model) or self._retired[batch.model]
+
+    # ------------------------------------------------------------------ trouble
 
     def batch_lost(self, batch: Batch, now: float, guilty: Ticket | None = None) -> None:
         """Its worker is gone. Its tickets run again as long as there is time, apart from others and in smaller parts.
@@ -410,23 +306,31 @@ class Scheduler:
         """
         if batch.closed:
             return
-        self._running.close(batch, now)
-        live = [ticket for ticket in batch.tickets if ticket.waiting and ticket is not guilty]
-        estimate, end = self._served(batch).estimate, now + self.margin_s
+        served, end = self._served(batch), now + self.margin_s
+        self._running.close(served, batch, now)
+        live = [ticket for ticket in batch.tickets if ticket.is_wanted and ticket is not guilty]
         suspects = [ticket for ticket in live if ticket.is_suspect]
-        self._suspects.add(batch.model, suspects, part_size(estimate, suspects, end, 1, TRIAL_SHARE))
+        self._suspects.add(batch.model, suspects, part_size(served.estimate, suspects, end, 1, TRIAL_SHARE))
         others = [ticket for ticket in live if not ticket.is_suspect]
-        self._survivors.add(batch.model, others, part_size(estimate, others, end, self._slots))
+        self._survivors.add(batch.model, others, part_size(served.estimate, others, end, self._slots))
+
+    def hang_limit_s(self, batch: Batch) -> float:
+        """A batch that runs longer than this has hung."""
+        return hang_limit_s(self._served(batch), batch)
 
     def short_of_memory(self, batch: Batch, items: int, now: float, *, is_certain: bool) -> int | None:
-        """A batch of so many items was too large for the memory; the new limit on its model's batches.
+        """A batch of so many items was too large for the memory; the new limit on its model's batches, if any."""
+        return smaller_batches(self._served(batch), items, now, is_certain=is_certain)
 
-        If that is only likely (its worker was killed), None and no change unless the batch was a large one.
-        """
-        served = self._served(batch)
-        if not is_certain and (items == 1 or 2 * items <= served.estimate.max_batch):
-            return None
-        return served.shrink(items, now)
+    @property
+    def has_suspects(self) -> bool:
+        """Whether tickets wait that must run alone in a worker."""
+        return bool(self._suspects.parts)
+
+    @property
+    def has_others(self) -> bool:
+        """Whether tickets wait that are no suspects."""
+        return self.queued() > len(self._suspects)
 
     def suspects_can_wait(self, now: float) -> bool:
         """Whether the suspects whose turn it is can be in time if they start a little later."""
@@ -446,16 +350,25 @@ class Scheduler:
             model, tickets = part
             served = self._models.get(model)
             if served is None:  # it was removed while its batch ran
+                for ticket in tickets:
+                    ticket.phase = Phase.ACCEPTED
                 self._aside += [SetAside(ticket, "removed") for ticket in tickets]
                 continue
             due = now + self.margin_s + served.estimate.predict(len(tickets), max(t.size for t in tickets))
             for ticket in [ticket for ticket in tickets if ticket.deadline < due]:
                 tickets.remove(ticket)
-                ticket.state = State.OUT
+                ticket.phase = Phase.ACCEPTED
                 self._aside.append(SetAside(ticket, "too_late"))
             if tickets:
                 return self._start(served, tickets, reason, now)
         return None
 
-    def _served(self, batch: Batch) -> Served:
-        return self._models.get(batch.model) or self._retired[batch.model]
+
+def _within_bytes(tickets: list[Ticket], most: float) -> list[Ticket]:
+    """The first of these, in their order, whose bodies together stay within `most` bytes; one in any case."""
+    total = 0
+    for place, ticket in enumerate(tickets):
+        total += ticket.bytes
+        if total > most and place:
+            return tickets[:place]
+    return tickets

@@ -1,21 +1,19 @@
-"""A model as the scheduler sees it: its lanes, its estimate, and how fast its work arrives."""
+"""A model as the scheduler sees it: its lanes, its estimate, what arrived; and the batches that run."""
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from math import inf
 from typing import Any
 
+from timebound.scheduler import saved
 from timebound.scheduler.estimate import Curve, Estimate
-from timebound.scheduler.load import LONG_MEMORY, Arrivals, ServedShare
-from timebound.scheduler.queue import Lane, length_bucket
-from timebound.scheduler.ticket import ModelSpec, Ticket
+from timebound.scheduler.queue import DeadlineQueue, Lane, length_bucket
+from timebound.scheduler.ticket import Batch, ModelSpec, Phase, Ticket
 
 # A batch through all members takes at most this share of the deadline: more gains little rate and costs answers
 # that are near their deadline when the load changes.
 BATCH_SHARE = 0.4
-# So much longer it may be if all who wait have far more time left, and no other model has a shorter deadline. The bound
-# is there for those who come while it runs: with 0.64 of the deadline they still have time for a batch of their own.
-UNHURRIED = 1.6
 
 # Lanes have a quarter of an octave, or half of one where a batch's overhead is more than this share of the deadline.
 # Narrow lanes pad little but make small batches. Texts of mixed length, in time with narrow lanes and with wide ones,
@@ -24,8 +22,9 @@ UNHURRIED = 1.6
 WIDE_FROM = 0.02
 WIDE = 2  # buckets
 
+DOUBT_AFTER_S = 1.0  # without a batch: nobody is turned away for longer because of what was once measured
+SLOWEST_FADES = 0.99  # with each batch, so that a stall is forgotten after some hundred
 OLD_LENGTHS = 1000.0  # requests of earlier days that count when lengths are told; today's outweigh them soon
-
 GROW_AFTER_S = 60.0  # without want of memory, until batches of twice the size are allowed
 
 
@@ -33,7 +32,7 @@ class Served:
     """A model with its lanes and its estimate."""
 
     __slots__ = (
-        "arrivals",
+        "arrived_s",
         "estimate",
         "grows_at",
         "lanes",
@@ -41,7 +40,7 @@ class Served:
         "lengths",
         "queued",
         "roomy",
-        "shares",
+        "running",
         "slowest_s",
         "spec",
         "trusted_from",
@@ -49,36 +48,17 @@ class Served:
 
     def __init__(self, spec: ModelSpec) -> None:
         self.spec = spec
-        self.estimate = Estimate(spec.members, spec.max_batch)
+        self.estimate = Estimate(spec.members, spec.max_batch, spec.batch_sizes)
         self.lanes: dict[int, Lane] = {}
-        self.shares: dict[int, ServedShare] = {}  # by lane
         self.lengths: dict[int, float] = {}  # by bucket: how many came, for plans made from the profile
-        self.arrivals = Arrivals(spec.deadline_s)
+        self.arrived_s = 0.0  # slot seconds of all first attempts that ever came
         self.grows_at = inf  # when larger batches are tried again after memory ran short
         self.queued = 0
+        self.running = 0  # batches
         self.trusted_from = 0  # observations before the code that runs now was loaded
         self.slowest_s = 0.0  # of the batches seen lately
         self.roomy = 1  # no more than this many can be too many; see `Scheduler._displace`
         self.last_learned = inf  # when a batch last taught something; before, when somebody was first turned away
-
-    def respecify(self, spec: ModelSpec) -> None:
-        self.spec = spec
-        self.estimate.resize(spec.members, spec.max_batch)
-        self.arrivals = Arrivals(spec.deadline_s)
-        self.trusted_from = self.estimate.observations
-
-    def shrink(self, batch: int, now: float) -> int:
-        """A batch of this size was too much for the memory: half of it is the limit from now on, which is returned."""
-        limit = max(1, min(batch, self.estimate.max_batch) // 2)
-        self.estimate.resize(self.spec.members, limit)
-        self.grows_at = now + GROW_AFTER_S
-        return limit
-
-    def grow(self, now: float) -> None:
-        """A while has passed without such trouble: twice as many, up to what the model allows."""
-        limit = min(2 * self.estimate.max_batch, self.spec.max_batch)
-        self.estimate.resize(self.spec.members, limit)
-        self.grows_at = now + GROW_AFTER_S if limit < self.spec.max_batch else inf
 
     def lane(self, size: float) -> Lane:
         """Where an item of this size waits."""
@@ -88,51 +68,31 @@ class Served:
         lane = self.lanes.get(bucket)
         if lane is None:
             lane = self.lanes[bucket] = Lane(self.spec.name, bucket)
-            self.shares[bucket] = ServedShare(LONG_MEMORY * self.spec.deadline_s)
         return lane
 
     def _is_overhead_large(self) -> bool:
         estimate = self.estimate
-        return estimate.overhead * estimate.scale(0, estimate.members) > WIDE_FROM * self.spec.deadline_s
+        return estimate.shape.overhead * estimate.scale(0, estimate.members) > WIDE_FROM * self.spec.deadline_s
 
-    def count_length(self, size: float) -> None:
-        """Take note of one more request, for plans."""
-        bucket = length_bucket(size)
+    def count(self, ticket: Ticket, lane: Lane) -> None:
+        """Take note of one more request."""
+        bucket = length_bucket(ticket.size)
         self.lengths[bucket] = self.lengths.get(bucket, 0.0) + 1.0
-
-    def count_arrivals(self, now: float) -> None:
-        """Take note of the tickets that have come since the last time; in one go, as most come in one turn."""
-        for lane in self.lanes.values():
-            if lane.fresh:
-                work_s = lane.fresh * self.item_s(lane)
-                self.arrivals.short.add(work_s, now)
-                self.arrivals.long.add(work_s, now)
-                self.shares[lane.bucket].offered.add(lane.fresh, now)
-                lane.fresh = 0
-
-    def save(self) -> dict[str, Any]:
-        """A small JSON-able profile: the estimate, and how many came of each length."""
-        return {**self.estimate.save(), "lengths": {str(bucket): count for bucket, count in self.lengths.items()}}
-
-    def restore(self, profile: dict[str, Any]) -> None:
-        """Continue from a saved profile."""
-        self.estimate.restore(profile)
-        self.trusted_from = self.estimate.observations
-        known = profile.get("lengths", {})
-        weight = min(1.0, OLD_LENGTHS / max(1.0, sum(known.values())))
-        self.lengths = {int(bucket): count * weight for bucket, count in known.items()}
+        lane.offered += 1
+        self.arrived_s += self.item_s(lane)
 
     def curve(self, lane: Lane) -> Curve:
         known = self.estimate.curves.get(lane.bucket)  # asked several times per request
-        return known or self.estimate.curve(lane.bucket, lane.size, BATCH_SHARE * self.spec.deadline_s, UNHURRIED)
+        return known or self.estimate.curve(lane.bucket, lane.size, BATCH_SHARE * self.spec.deadline_s)
 
     def item_s(self, lane: Lane) -> float:
         """Slot seconds that one more ticket of this lane costs, with one member."""
-        return self.estimate.first / self.curve(lane).best_rate
+        curve = self.estimate.curves.get(lane.bucket) or self.curve(lane)
+        return self.estimate.first / curve.best_rate
 
     def alone_s(self, lane: Lane) -> float:
         """Seconds of the first member on a single ticket of this lane."""
-        curve = self.estimate.curves.get(lane.bucket) or self.curve(lane)  # asked for every request
+        curve = self.estimate.curves.get(lane.bucket) or self.curve(lane)
         return self.estimate.first * curve.seconds[1]
 
     def backlog_s(self) -> float:
@@ -148,12 +108,178 @@ class Served:
         queues = [lane.queues[-1] for lane in self.lanes.values() if lane.count]
         return max(queues, key=lambda queue: (queue.rank, -queue.oldest.arrived)).oldest
 
-    def expired(self, end: float) -> list[Ticket]:
+    def is_in_doubt(self, now: float) -> bool:
+        """Was nothing learned for so long that the estimate may be out of date, and will not be soon?"""
+        return not self.running and now - self.last_learned > DOUBT_AFTER_S
+
+    def expired(self, end: float, now: float) -> list[Ticket]:
         """Remove and return what would be late even alone and fast, started so that it must end after `end`."""
         gone: list[Ticket] = []
-        fast = self.estimate.fast if self.estimate.observations else 0.0
+        is_believed = self.estimate.observations and not self.is_in_doubt(now)
+        fast = self.estimate.fast if is_believed else 0.0
         for lane in self.lanes.values():
             if lane.count and (late := lane.expired(end + fast * self.alone_s(lane))):
                 gone += late
                 self.queued -= len(late)
         return gone
+
+    # ------------------------------------------------------------------ rare
+
+    def respecify(self, spec: ModelSpec) -> None:
+        self.spec = spec
+        self.estimate.resize(spec.members, spec.max_batch, spec.batch_sizes)
+        self.trusted_from = self.estimate.observations
+
+    def shrink(self, batch: int, now: float) -> int:
+        """A batch of this size was too much for the memory: half of it is the limit from now on, which is returned."""
+        self._limit(max(1, min(batch, self.estimate.max_batch) // 2))
+        self.grows_at = now + GROW_AFTER_S
+        return self.estimate.max_batch
+
+    def grow(self, now: float) -> None:
+        """A while has passed without such trouble: twice as many, up to what the model allows."""
+        self._limit(min(2 * self.estimate.max_batch, self.spec.max_batch))
+        self.grows_at = now + GROW_AFTER_S if self.estimate.max_batch < self.spec.max_batch else inf
+
+    def _limit(self, batch: int) -> None:
+        sizes = tuple(size for size in self.spec.batch_sizes if size <= batch) or self.spec.batch_sizes[:1]
+        self.estimate.resize(self.spec.members, sizes[-1] if sizes else batch, sizes)
+
+    def save(self) -> dict[str, Any]:
+        """A small JSON-able profile: the estimate, and how many came of each length."""
+        return {**saved.save(self.estimate), "lengths": {str(bucket): count for bucket, count in self.lengths.items()}}
+
+    def restore(self, profile: dict[str, Any]) -> None:
+        """Continue from a saved profile."""
+        saved.restore(self.estimate, profile)
+        self.trusted_from = self.estimate.observations
+        known = profile.get("lengths", {})
+        weight = min(1.0, OLD_LENGTHS / max(1.0, sum(known.values())))
+        self.lengths = {int(bucket): count * weight for bucket, count in known.items()}
+
+
+class LaneView:
+    """A lane with its predictions at this moment: what a policy sees of it."""
+
+    __slots__ = ("cap", "curve", "deadline_s", "estimate", "is_in_doubt", "lane", "per_item", "safe", "unit")
+
+    def __init__(self, served: Served, lane: Lane, crowd: float, now: float) -> None:
+        estimate = self.estimate = served.estimate
+        self.lane = lane
+        self.deadline_s = served.spec.deadline_s  # the model's own; a request may have given itself more time, or less
+        self.curve = estimate.curves.get(lane.bucket) or served.curve(lane)
+        self.unit = estimate.first * crowd  # the first member, on this machine, now
+        self.safe = estimate.safe
+        self.cap = self.curve.best
+        self.per_item = self.unit / self.curve.best_rate
+        self.is_in_doubt = not served.running and served.is_in_doubt(now)
+
+    def seconds(self, batch: int) -> float:
+        """The first member on a batch of this many."""
+        seconds = self.curve.seconds  # asked several times per decision
+        return (seconds[batch] if batch < len(seconds) else self.curve.at(batch)) * self.unit
+
+    def largest(self, slack: float) -> int:
+        """The largest batch that safely fits into `slack` seconds."""
+        return bisect_right(self.curve.seconds, slack / (self.safe * self.unit)) - 1
+
+    def work(self, count: int) -> float:
+        """Slot seconds for the first member of this many waiting tickets."""
+        return count * self.per_item if count >= self.cap else self.seconds(count)
+
+    def level_factor(self, level: int) -> float:
+        """How much longer `level` members take than the first."""
+        if level == 1:
+            return 1.0
+        return self.estimate.scale(0, min(level, self.estimate.members)) / self.estimate.first
+
+    def firsts(self) -> list[DeadlineQueue]:
+        """The queues of first attempts, the best rank first."""
+        queues = self.lane.queues
+        if not queues or not queues[-1].rank.is_retry:  # the usual case
+            return queues
+        return [queue for queue in queues if not queue.rank.is_retry]
+
+    def retries(self) -> list[DeadlineQueue]:
+        return [queue for queue in self.lane.queues if queue.rank.is_retry]
+
+
+class InFlight:
+    """The batches that run, and how many slots were busy while they did; what they took goes into the estimates."""
+
+    def __init__(self) -> None:
+        self._batches: dict[int, Batch] = {}
+        self._started = 0
+        self._busy_seconds, self._busy_since = 0.0, 0.0  # integral of busy slots over time
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def residuals(self, now: float, without: Batch | None = None) -> list[float]:
+        """Predicted seconds left of each running stage."""
+        return [max(0.0, batch.stage_end - now) for batch in self._batches.values() if batch is not without]
+
+    def start(
+        self, served: Served, tickets: list[Ticket], reason: str, now: float, *, slots: int, margin_s: float
+    ) -> Batch:
+        """A batch of these tickets, which have left their queues, takes a slot."""
+        self._count_busy(now)
+        busy = len(self._batches) + 1
+        size, tightest = 0.0, inf
+        for ticket in tickets:
+            ticket.phase = Phase.RUNNING
+            size = max(size, ticket.size)
+            tightest = min(tightest, ticket.deadline)
+        spec, estimate = served.spec, served.estimate
+        crowd = slots if served.queued else busy
+        times = [estimate.predict(len(tickets), size, member, crowd) for member in range(spec.members)]
+        self._started += 1
+        batch = Batch(
+            self._started, spec.name, tickets, reason, size, now, sum(times), tightest - margin_s, busy,
+            stage_started=now, stage_end=now + times[0], busy_mark=self._busy_seconds,
+        )  # fmt: skip
+        self._batches[batch.id] = batch
+        served.running += 1
+        return batch
+
+    def next_stage(self, batch: Batch, now: float, predicted_s: float) -> None:
+        """Its next member runs from now."""
+        self._count_busy(now)
+        batch.stage_started, batch.stage_end, batch.busy_mark = now, now + predicted_s, self._busy_seconds
+
+    def close(self, served: Served, batch: Batch, now: float) -> None:
+        """It is over, and its slot free."""
+        self._count_busy(now)
+        batch.closed = True
+        served.running -= 1
+        del self._batches[batch.id]
+        for ticket in batch.tickets:
+            ticket.phase = Phase.ACCEPTED
+
+    def learn(self, served: Served, batch: Batch, seconds: float, now: float, members: int) -> None:
+        """The members from those done up to `members` took `seconds`: divided among them as they did before."""
+        self._count_busy(now)
+        elapsed = now - batch.stage_started
+        busy = batch.busy
+        if elapsed > 0:
+            busy = max(1, round((self._busy_seconds - batch.busy_mark) / elapsed))
+        served.last_learned = now
+        served.slowest_s = max(now - batch.started, SLOWEST_FADES * served.slowest_s)
+        items = len(batch) if batch.inferred is None else batch.inferred
+        if items == 0:
+            return  # all were refused before the model saw them
+        if batch.is_alone and batch.members_done == 0 and members == served.spec.members:
+            return  # its members ran side by side; how long that takes says nothing about a busy server
+        estimate, first = served.estimate, batch.members_done
+        if members == first + 1:
+            estimate.observe(items, batch.size, seconds, first, busy)
+            return
+        whole = estimate.scale(first, members)
+        for member in range(first, members):
+            part_s = seconds * estimate.scale(member, member + 1) / whole
+            estimate.observe(items, batch.size, part_s, member, busy)
+
+    def _count_busy(self, now: float) -> None:
+        if now != self._busy_since:
+            self._busy_seconds += len(self._batches) * max(0.0, now - self._busy_since)
+            self._busy_since = now

@@ -8,6 +8,7 @@ from typing import Protocol
 
 import msgspec
 
+from timebound.scheduler.pending import pending_of
 from timebound.scheduler.ticket import Batch, Ticket
 from timebound.types import Outcome, Quality, Report, Result
 
@@ -44,7 +45,7 @@ class Running(msgspec.Struct, eq=False):
             queue_s=self.batch.started - ticket.arrived,
             timing=report.timing,
             votes=report.votes.get(place, ""),
-            version=ticket.payload.info.version,
+            version=pending_of(ticket).info.version,
         )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from timebound.clock import Clock
 from timebound.events import Events, Quarantined
 from timebound.scheduler.answers import Answers
-from timebound.scheduler.pending import Pending
+from timebound.scheduler.pending import Pending, pending_of
 from timebound.scheduler.quarantine import Quarantine, mark_of
 from timebound.scheduler.scheduler import Scheduler
 from timebound.scheduler.ticket import Ticket
@@ -44,14 +44,14 @@ class Suspicion:
         for ticket in tickets:
             if is_own_doing or ticket.losses:
                 ticket.is_suspect = True
-                self._quarantine.suspect(mark_of(ticket.payload), now)
-        if is_alone and len(tickets) == 1 and self._quarantine.lost_alone(mark_of(tickets[0].payload), loss, now):
+                self._quarantine.suspect(mark_of(pending_of(ticket)), now)
+        if is_alone and len(tickets) == 1 and self._quarantine.lost_alone(mark_of(pending_of(tickets[0])), loss, now):
             return tickets[0]
         return None
 
     def lock_up(self, guilty: Ticket, loss: Loss) -> None:
         """It fails, and so does whoever waits with the same body; attempts to come are told at once."""
-        pending: Pending = guilty.payload
+        pending: Pending = pending_of(guilty)
         mark = mark_of(pending)
         self._events.emit(Quarantined(pending.info.name, self._quarantine.locked_s(mark, self._clock.now()), loss))
         self._answers.give_up(pending, "poison")
@@ -65,6 +65,6 @@ class Suspicion:
         if not len(self._quarantine):
             return
         for ticket in tickets:
-            if (ticket.is_suspect or ticket.losses) and ticket.payload is not None:
+            if (ticket.is_suspect or ticket.losses) and pending_of(ticket) is not None:
                 ticket.is_suspect = False
-                self._quarantine.clear(mark_of(ticket.payload))
+                self._quarantine.clear(mark_of(pending_of(ticket)))

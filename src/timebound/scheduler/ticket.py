@@ -9,12 +9,17 @@ from typing import Any
 import msgspec
 
 
-class State(enum.Enum):
-    """Where a ticket is."""
+class Phase(enum.Enum):
+    """Where a request is. The scheduler itself sets QUEUED, RUNNING, and ACCEPTED when it lets a ticket go."""
 
-    OUT = "out"  # not yet offered, set aside, or finished
+    ACCEPTED = "accepted"  # in the gateway, not the scheduler's
+    ASKING = "asking"  # the store is asked
+    ELSEWHERE = "elsewhere"  # another gateway computes it
+    SIZING = "sizing"  # its size is asked for
     QUEUED = "queued"
     RUNNING = "running"
+    FALLING = "falling"  # given up; its fallback is asked for
+    DONE = "done"
 
 
 @dataclass(slots=True, frozen=True)
@@ -25,17 +30,17 @@ class ModelSpec:
     deadline_s: float
     members: int = 1  # > 1: an anytime ensemble, run one member after another
     max_batch: int = 64  # what memory allows
-    can_fallback: bool = True  # decides only how a refusal is worded
     is_parallel: bool = False  # members may run side by side on idle cores
     max_queue: int = 10_000  # tickets; the bound in seconds of work is derived from the deadline
+    batch_sizes: tuple[int, ...] = ()  # those the backend runs, rising; a batch is padded up to the next. Empty: all
 
 
 class Ticket(msgspec.Struct, eq=False):
-    """One waiting request. Two tickets are equal only if they are the same object.
+    """One waiting request; whoever uses the scheduler adds what it needs in a subclass.
 
-    `deadline` and `arrived` are points on the monotonic clock. `size` is in the model's own unit (for example
-    tokens); a batch is padded to its largest. A higher `priority` matters more. `attempt` above 1 ranks behind
-    every first attempt.
+    Two tickets are equal only if they are the same object. `deadline` and `arrived` are points on the monotonic clock.
+    `size` is in the model's own unit (for example tokens); a batch is padded to its largest. A higher `priority`
+    matters more.
     """
 
     seq: int
@@ -44,31 +49,28 @@ class Ticket(msgspec.Struct, eq=False):
     arrived: float
     size: float = 1.0
     priority: int = 0
-    attempt: int = 1
-    payload: Any = None
+    is_retry: bool = False  # its user has been failed before, or has gone: it ranks behind every first attempt
     members_done: int = 0
     losses: int = 0  # batches that died under this ticket
     is_suspect: bool = False  # it may be what killed a worker: it runs apart, alone in a worker
-    state: State = State.OUT
-    waiting: bool = True  # somebody still wants the answer
-    abandoned: bool = False  # its client has gone; kept for a retry
+    phase: Phase = Phase.ACCEPTED
+    is_wanted: bool = True  # somebody still wants the answer
+    bytes: int = 0  # of its body; a batch is one frame, and a frame must fit into memory
     lane: Any = None  # where it waits; owned by Lane, as its place is
     place: Any = None  # the queue of the lane that holds it
-    bytes: int = 0  # of its body; a batch is one frame, and a frame must fit into memory
 
 
 @dataclass(slots=True, frozen=True)
 class Verdict:
     """A ticket that was not queued: answer it now. `reason` is a stable code."""
 
-    action: str  # "fallback" or "refuse"
-    reason: str  # "hopeless", "queue_full", "no_slots"
+    reason: str  # "deadline_unreachable", "queue_full"
     retry_after_s: float
 
 
 @dataclass(slots=True, frozen=True)
 class SetAside:
-    """A queued ticket that the policy gave up on. `reason` is a stable code: "too_late", "displaced"."""
+    """A queued ticket that was given up. `reason` is a stable code: "too_late", "overloaded", "removed"."""
 
     ticket: Ticket
     reason: str
@@ -106,13 +108,3 @@ class Step:
     leave: list[Ticket]
     stay: list[Ticket]
     reason: str
-
-
-def within_bytes(tickets: list[Ticket], most: float) -> list[Ticket]:
-    """The first of these, in their order, whose bodies together stay within `most` bytes; one in any case."""
-    total = 0
-    for place, ticket in enumerate(tickets):
-        total += ticket.bytes
-        if total > most and place:
-            return tickets[:place]
-    return tickets

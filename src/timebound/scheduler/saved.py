@@ -1,0 +1,71 @@
+"""What is kept of an estimate across restarts, and told to those who plan with it."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+from timebound.scheduler.estimate import STRAGGLER, Estimate
+from timebound.scheduler.queue import length_bucket
+from timebound.scheduler.shape import UNKNOWN_S, batch_bucket
+
+OLD_COUNT = 5.0  # as so many observations a cell of a saved profile counts
+SCATTER_PARTS = 64  # what is saved of the scatter: the means of so many parts of equal count
+
+
+def save(estimate: Estimate) -> dict[str, Any]:
+    """A small JSON-able profile; `restore` takes it back."""
+    return {
+        "cells": [[round(value, 7) for value in cell] for cell in estimate.shape.cells.values()],
+        "scale": [round(estimate.drift + part, 5) for part in estimate.member],
+        "crowd": {str(level): round(value, 5) for level, value in estimate.crowds.items()},
+        "largest": [estimate.largest_batch, estimate.largest_work],
+        "quantiles": [round(estimate.fast, 4), round(estimate.safe, 4)],
+        # For plans made from the profile; `restore` goes on from the last moment and needs none of these.
+        "usual_drift": round(estimate.usual_drift, 5),
+        "max_batch": estimate.max_batch,
+        "scatter": _scatter(estimate),
+    }
+
+
+def _scatter(estimate: Estimate) -> list[list[float]]:
+    """What was heard over what this profile predicts, from the quickest to the slowest, and seconds beyond.
+
+    Stragglers count as STRAGGLER times the prediction, and the rest is in seconds: what delays them comes from
+    outside and is as long for a short batch as for a long one. The means are those of all that was kept.
+    """
+    usual = math.exp(estimate.usual_drift - estimate.drift)
+    heard = []
+    for batch, size, member, busy, seconds in estimate.recent:
+        predicted = usual * estimate.predict(batch, size, member, busy)
+        heard.append((min(seconds / predicted, STRAGGLER), max(0.0, seconds - STRAGGLER * predicted)))
+    heard.sort()
+    parts = min(SCATTER_PARTS, len(heard))
+    edges = [len(heard) * part // parts for part in range(parts + 1)] if parts else []
+    return [
+        [round(sum(column) / (end - start), 5) for column in zip(*heard[start:end], strict=True)]
+        for start, end in itertools.pairwise(edges)
+    ]
+
+
+def restore(estimate: Estimate, profile: dict[str, Any], most_count: float = OLD_COUNT) -> None:
+    """Continue from a saved profile. Old counts weigh little, so that a changed machine is learned quickly."""
+    cells = profile.get("cells", [])
+    if not cells:
+        return
+    shape = estimate.shape
+    for count, batch, size, seconds in cells:
+        key = (batch_bucket(max(1, round(batch))), length_bucket(size))
+        shape.cells[key] = [min(count, most_count), batch, size, seconds]
+    drift, *_ = scale = [*profile["scale"], *[0.0] * estimate.members][: estimate.members]
+    estimate.drift, estimate.member = drift, [value - drift for value in scale]
+    estimate.known_members = {member for member, value in enumerate(scale) if member == 0 or value}
+    estimate.rescale()
+    estimate.crowds = {int(level): value for level, value in profile["crowd"].items()}
+    estimate.largest_batch, estimate.largest_work = profile["largest"]
+    estimate.fast, estimate.safe = profile["quantiles"]
+    estimate.observations = 4
+    shape.overhead = shape.per_item = UNKNOWN_S
+    shape.fit(estimate.is_long_ago)
+    estimate.forget_shape()
