@@ -12,7 +12,12 @@ import timebound
 from timebound.http.problems import STATUSES
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "examples").glob("*/*.md")),
+]
 
 
 def test_the_options_page_is_what_the_options_make_of_it() -> None:
@@ -49,7 +54,7 @@ def test_every_test_that_a_promise_names_is_there(name: str) -> None:
         assert not test or f"def {test}(" in (ROOT / file).read_text(), f"{file}::{test}"
 
 
-@pytest.mark.parametrize("page_file", PAGES, ids=lambda path: path.name)
+@pytest.mark.parametrize("page_file", PAGES, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_links_between_pages_lead_somewhere(page_file: Path) -> None:
     links = re.findall(r"\]\(([^)#]+)\)", page_file.read_text())
     for link in links:
