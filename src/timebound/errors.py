@@ -7,7 +7,7 @@ TimeboundError
 │   ├── BadInput          the client's input is wrong (raise it from `prepare`)
 │   ├── KeyReused         the key stands for a request with another body
 │   ├── ModelFailed       the user's code or the model raised
-│   ├── Poison            it made workers die or hang, each time alone
+│   ├── CrashesWorker     it made workers die or hang, each time alone
 │   ├── CopyLost          a shadow's copy, and its worker with it; no client sees this
 │   ├── DeadlineMissed    the deadline came first and nothing better was there
 │   ├── StoreUnavailable  what was asked needs the shared store, and it does not answer
@@ -77,10 +77,10 @@ class CopyLost(RequestError):
         super().__init__("its worker was lost with it")
 
 
-class Poison(RequestError):
+class CrashesWorker(RequestError):
     """Workers that computed this request alone died or hung."""
 
-    code = "poison"
+    code = "crashes_worker"
 
 
 class DeadlineMissed(RequestError):

@@ -88,7 +88,7 @@ def test_a_request_that_kills_its_workers_fails_and_the_server_stays() -> None:
     with Serving(MODELS / "dies.py", "--workers", "1") as serving:
         for _ in range(2):
             answer = serving.http.post("/predictions/dies", json={"die": True})
-            assert (answer.status_code, answer.json()["code"]) == (500, "poison")
+            assert (answer.status_code, answer.json()["code"]) == (500, "crashes_worker")
         assert serving.http.post("/predictions/dies", json={"die": False}).json() == "alive"
         # A SIGKILL may come from outside: it takes three to be sure, and then none.
         assert serving.gauge("worker_deaths_total") == 3

@@ -201,7 +201,7 @@ def test_a_request_that_cannot_be_in_time_is_refused_at_once_with_a_time_to_come
     world.submit("hopeless", timeout_s=WARM_UP_S / 10)
     name, refusal = world.delivered[-1]
     assert isinstance(refusal, Refusal)
-    assert (name, refusal.code) == ("hopeless", "hopeless")
+    assert (name, refusal.code) == ("hopeless", "deadline_unreachable")
     assert refusal.retry_after_s is not None
     assert refusal.retry_after_s > 0
 

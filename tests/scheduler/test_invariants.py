@@ -195,11 +195,11 @@ def test_the_same_seed_gives_the_same_decisions(world: World) -> None:
 
 @given(worlds(), st.integers(0, 40))
 @few
-def test_only_the_request_that_kills_its_worker_suffers(world: World, poison: int) -> None:
+def test_only_the_request_that_kills_its_worker_suffers(world: World, crashing: int) -> None:
     """At light load, where the survivors have time to run alone."""
-    setting = replace(world.setting, poison=frozenset({poison}), slots=4, deadline_s=1.0)
+    setting = replace(world.setting, crashing=frozenset({crashing}), slots=4, deadline_s=1.0)
     setting = replace(setting, speeds={"model": replace(CPU_LIKE, noise=0.05, straggler_share=0.0)})
     simulation = World(setting, 40.0, False, False).simulate(probe=Watch(may_run_again=True))
     for request in simulation.requests:
         assert request.answers == 1
-        assert (request.quality == "full") == (request.key != poison)
+        assert (request.quality == "full") == (request.key != crashing)

@@ -7,7 +7,7 @@ from math import inf
 import pytest
 from tests.scheduler.gateway import World
 
-from timebound.errors import Poison
+from timebound.errors import CrashesWorker
 from timebound.events import BatchesShrunk
 from timebound.http.hot import Route
 from timebound.scheduler.pending import Pending
@@ -81,7 +81,7 @@ def test_a_gateway_that_stood_still_looks_twice() -> None:
     assert world.killed == []
 
 
-# ---------------------------------------------------------------------- poison
+# ---------------------------------------------------------------------- requests that crash their worker
 
 
 def test_what_kills_two_workers_alone_fails_and_is_not_run_again() -> None:
@@ -91,11 +91,11 @@ def test_what_kills_two_workers_alone_fails_and_is_not_run_again() -> None:
     world.down("a1")
     world.up("b1")
     world.down("b1")
-    assert world.errors() == {"poison": Poison}
+    assert world.errors() == {"poison": CrashesWorker}
     world.up("c1")
     world.delivered.clear()
     start(world, "poison")
-    assert world.errors() == {"poison": Poison}
+    assert world.errors() == {"poison": CrashesWorker}
     assert len(world.sent) == 2
     start(world, "another")
     world.answer("c1")
@@ -129,7 +129,7 @@ def test_the_guilty_is_found_in_a_batch_and_the_others_are_answered() -> None:
             world.answer(slot)
         assert number < 8
     assert sorted(world.answered()) == ["one", "three", "two"]
-    assert world.errors() == {"poison": Poison}
+    assert world.errors() == {"poison": CrashesWorker}
 
 
 def test_a_suspect_runs_alone_in_its_worker_while_others_serve() -> None:
@@ -204,7 +204,7 @@ def test_a_retry_with_the_same_body_that_came_meanwhile_fails_with_it() -> None:
         if not world.running:
             break
         world.down(f"{worker}1")
-    assert [type(result) for name, result in world.delivered if name == "poison"] == [Poison, Poison]
+    assert [type(result) for name, result in world.delivered if name == "poison"] == [CrashesWorker, CrashesWorker]
     assert world.answered() == ["innocent"]
 
 

@@ -243,7 +243,7 @@ def test_a_hopeless_ticket_is_answered_at_once() -> None:
     scheduler = ready()
     verdict = scheduler.offer(ticket(1, 0.020), 0.0)
     assert verdict is not None
-    assert (verdict.action, verdict.reason) == ("fallback", "hopeless")
+    assert (verdict.action, verdict.reason) == ("fallback", "deadline_unreachable")
 
 
 def test_a_full_queue_refuses_and_says_when_to_come_back() -> None:

@@ -36,7 +36,7 @@ class Setting:
     judge_from: float = 6.0
     deaths: Sequence[tuple[float, float]] = ()  # (when, away for): the slot of the oldest batch dies
     slowdowns: Sequence[tuple[float, float]] = ()  # (from, factor)
-    poison: frozenset[int] = frozenset()  # keys of requests that kill their worker
+    crashing: frozenset[int] = frozenset()  # keys of requests that kill their worker
     size: Callable[[random.Random], float] = one_size
     seed: int = 1
 
@@ -296,7 +296,7 @@ class Simulation:
         for since, factor in self.setting.slowdowns:
             if self.now >= since:
                 seconds *= factor
-        if any(ticket.payload.key in self.setting.poison for ticket in batch.tickets):
+        if any(ticket.payload.key in self.setting.crashing for ticket in batch.tickets):
             self._at(self.now + seconds, self._kill, batch, 0.5)
         else:
             self._at(self.now + seconds, self._member_done, batch, seconds)
@@ -351,7 +351,7 @@ class Simulation:
         guilty = batch.tickets[0] if len(batch) == 1 and batch.tickets[0].losses else None
         self.scheduler.batch_lost(batch, self.now, guilty)
         if guilty is not None and guilty.waiting:
-            self._give_fallback(guilty, "poison")
+            self._give_fallback(guilty, "crashes_worker")
         self._poll()
 
     def _lose_slot(self, away_s: float) -> None:

@@ -17,7 +17,7 @@ from typing import Protocol
 import msgspec
 
 from timebound.clock import Clock
-from timebound.errors import BadInput, DeadlineMissed, Poison, Refusal, RequestError
+from timebound.errors import BadInput, CrashesWorker, DeadlineMissed, Refusal, RequestError
 from timebound.events import Degraded, Events
 from timebound.scheduler.claims import Claims, is_worth_keeping
 from timebound.scheduler.margin import Margin
@@ -41,8 +41,8 @@ _WORTH_ARMING, _WORTH_ARMING_S = 1.25, 0.002
 
 _REFUSALS = {
     "queue_full": "too many requests are waiting already",
-    "hopeless": "this request cannot be computed before its deadline",
-    "displaced": "more work is waiting than can be done before its deadlines",
+    "deadline_unreachable": "this request cannot be computed before its deadline",
+    "overloaded": "more work is waiting than can be done before its deadlines",
     "too_late": "the load left no time for this request before its deadline",
 }
 
@@ -186,8 +186,8 @@ class Answers:
     def _refusal(self, ticket: Ticket, reason: str, retry_after_s: float | None = None) -> RequestError:
         if reason == "removed":
             return RequestError("the model is no longer served", code="unknown_model")
-        if reason == "poison":
-            return Poison("workers died or hung on this request alone, so it is not tried again for a while")
+        if reason == "crashes_worker":
+            return CrashesWorker("workers died or hung on this request alone, so it is not tried again for a while")
         if reason == "too_long":
             return BadInput("this request is longer than the model takes; send a shorter one", code="too_long")
         if reason not in _REFUSALS:

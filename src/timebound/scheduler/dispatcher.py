@@ -215,7 +215,7 @@ class Dispatcher:
     def _compute(self, pending: Pending) -> None:
         """It is this gateway's to compute: find out its size if need be, and let the scheduler have it."""
         if self._suspicion.is_locked_up(pending):
-            self._answers.give_up(pending, "poison")
+            self._answers.give_up(pending, "crashes_worker")
             return
         if pending.info.has_size:
             self._helper.size(pending.info.name, pending.body, partial(self._sized, pending))

@@ -138,7 +138,7 @@ class Scheduler:
             self._probe = ticket
             return None
         served.last_learned = min(served.last_learned, now)
-        return self._no(served, "hopeless", now)
+        return self._no(served, "deadline_unreachable", now)
 
     def _no(self, served: Served, reason: str, now: float) -> Verdict:
         action = "fallback" if served.spec.can_fallback else "refuse"
@@ -156,7 +156,7 @@ class Scheduler:
         horizon_s = max(served.spec.deadline_s, served.last_deadline() - now)
         limit = BACKLOG_DEADLINES * horizon_s * self._slots
         while served.queued > 1 and (backlog_s := served.backlog_s()) > limit:
-            self._set_aside(served.least_worthy(), "displaced")
+            self._set_aside(served.least_worthy(), "overloaded")
         # Looked at again when half of the room that is left has been used, not at every arrival.
         room = served.queued * (limit / backlog_s - 1.0) if backlog_s else 0.0
         served.roomy = served.queued + int(room / 2)
@@ -343,7 +343,7 @@ class Scheduler:
         slow_s = max(served.estimate.safe * batch.predicted_s, served.slowest_s)
         limit_s = 3.0 * slow_s + max(HANG_FLOOR_S, 0.1 * served.spec.deadline_s)
         if len(batch.tickets) == 1 and batch.tickets[0].is_suspect:
-            # It runs apart, so it may take half its time: a request that is only slow is not to be called poison.
+            # It runs apart, so it may take half its time: a request that is only slow must not pass for a crasher.
             return max(limit_s, SUSPECT_SHARE * (batch.latest_end - batch.started))
         return limit_s
 

@@ -54,11 +54,11 @@ class Suspicion:
         pending: Pending = guilty.payload
         mark = mark_of(pending)
         self._events.emit(Quarantined(pending.info.name, self._quarantine.locked_s(mark, self._clock.now()), loss))
-        self._answers.give_up(pending, "poison")
+        self._answers.give_up(pending, "crashes_worker")
         for other in self._answers.queued():
             if mark_of(other) == mark:
                 self._scheduler.withdraw(other.ticket)
-                self._answers.give_up(other, "poison")
+                self._answers.give_up(other, "crashes_worker")
 
     def clear(self, tickets: Iterable[Ticket]) -> None:
         """Their batch was answered: none of them is what killed a worker."""

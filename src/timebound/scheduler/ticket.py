@@ -62,13 +62,13 @@ class Verdict:
     """A ticket that was not queued: answer it now. `reason` is a stable code."""
 
     action: str  # "fallback" or "refuse"
-    reason: str  # "hopeless", "queue_full", "no_slots"
+    reason: str  # "deadline_unreachable", "queue_full", "no_slots"
     retry_after_s: float
 
 
 @dataclass(slots=True, frozen=True)
 class SetAside:
-    """A queued ticket that the policy gave up on. `reason` is a stable code: "too_late", "displaced"."""
+    """A queued ticket that the policy gave up on. `reason` is a stable code: "too_late", "overloaded"."""
 
     ticket: Ticket
     reason: str
