@@ -82,6 +82,19 @@ def _anchor(heading: str) -> str:
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
+def test_the_readme_links_every_page_of_the_docs() -> None:
+    readme = (ROOT / "README.md").read_text()
+    assert [page.name for page in (ROOT / "docs").glob("*.md") if f"(docs/{page.name})" not in readme] == []
+
+
+@pytest.mark.parametrize("picture", sorted((ROOT / "docs").glob("*.svg")), ids=lambda path: path.name)
+def test_a_picture_has_words_for_those_who_do_not_see_it_and_colours_for_the_dark(picture: Path) -> None:
+    words = picture.read_text()
+    assert "<title " in words
+    assert "<desc " in words
+    assert "prefers-color-scheme: dark" in words
+
+
 def test_version_and_changelog_agree() -> None:
     project = (ROOT / "pyproject.toml").read_text()
     assert f'version = "{timebound.__version__}"' in project
