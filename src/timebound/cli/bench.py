@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from timebound.config import seconds
+from timebound.cli.values import read_count, read_rates, read_span, read_time, read_whole, read_wholes
 from timebound.errors import SetupError
 from timebound.target import check_target
 
@@ -72,7 +72,7 @@ def _add_load(parser: argparse.ArgumentParser, scenarios: Sequence[str]) -> None
     group.add_argument(
         "--rate",
         "--rates",
-        type=_floats,
+        type=read_rates,
         metavar="N",
         help="open loop: send so many requests per second; 20,40,80 measures one rate after the other",
     )
@@ -90,15 +90,18 @@ def _add_load(parser: argparse.ArgumentParser, scenarios: Sequence[str]) -> None
     group.add_argument(
         "--clients",
         "--concurrency",
-        type=_wholes,
+        type=read_wholes,
         metavar="N",
         help="closed loop: so many clients, each waits for its answer; 1,10,50 measures one after the other",
     )
     group.add_argument(
-        "--users", type=_wholes, metavar="N", help="closed loop: so many users, each pauses after every answer"
+        "--users", type=read_wholes, metavar="N", help="closed loop: so many users, each pauses after every answer"
     )
     group.add_argument(
-        "--think", type=_span, metavar="LOW-HIGH", help="shortest and longest pause of a user in seconds (default: 2-5)"
+        "--think",
+        type=read_span,
+        metavar="LOW-HIGH",
+        help="shortest and longest pause of a user in seconds (default: 2-5)",
     )
     group.add_argument(
         "--duration", type=read_time, metavar="TIME", help="how long to send, at each level of load (default: 10s)"
@@ -114,13 +117,13 @@ def _add_load(parser: argparse.ArgumentParser, scenarios: Sequence[str]) -> None
     )
     group.add_argument(
         "--resends",
-        type=_count,
+        type=read_count,
         metavar="N",
         help="how often to send a request again after a timeout or a lost connection (default: 0)",
     )
     group.add_argument(
         "--seed",
-        type=_count,
+        type=read_count,
         metavar="N",
         help="start of the random numbers for arrivals and pauses; the same seed repeats a run (default: 1)",
     )
@@ -366,51 +369,6 @@ def _server(chosen: argparse.Namespace) -> Iterator[str]:
 def _check_writable(file: Path) -> None:
     if not file.parent.is_dir():
         raise SetupError(f"cannot write {file}: there is no folder {file.parent}")
-
-
-# ---------------------------------------------------------------------- how flags are read
-
-
-def read_time(text: str) -> float:
-    """A flag that is a length of time, in seconds."""
-    form = seconds(0.0, 86_400.0)
-    try:
-        return float(form.read(text))
-    except (ValueError, KeyError, AttributeError):
-        raise argparse.ArgumentTypeError(f"{text!r} must be {form.wanted}") from None
-
-
-def read_whole(text: str, low: int = 1) -> int:
-    """A flag that is a whole number."""
-    if not text.isdecimal() or int(text) < low:
-        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number from {low} on")
-    return int(text)
-
-
-def _count(text: str) -> int:
-    return read_whole(text, 0)
-
-
-def _wholes(text: str) -> list[int]:
-    return [read_whole(part) for part in text.split(",")]
-
-
-def _floats(text: str) -> list[float]:
-    try:
-        rates = [float(part) for part in text.split(",")]
-    except ValueError:
-        rates = []
-    if not rates or not all(0 < rate < float("inf") for rate in rates):
-        raise argparse.ArgumentTypeError(f"{text!r} must be requests/s above zero, such as 50 or 20,40,80")
-    return rates
-
-
-def _span(text: str) -> tuple[float, float]:
-    low, _, high = text.partition("-")
-    span = (read_time(low), read_time(high or low))
-    if span[0] > span[1]:
-        raise argparse.ArgumentTypeError(f"{text!r} must be the shortest and the longest pause, such as 2-5")
-    return span
 
 
 # ---------------------------------------------------------------------- progress

@@ -8,8 +8,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from timebound.cli.bench import read_time
 from timebound.cli.serve import add_options
+from timebound.cli.values import read_time
 from timebound.clock import MonotonicClock
 from timebound.config import options
 

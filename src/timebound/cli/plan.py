@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from timebound.cli.bench import read_time, read_whole
+from timebound.cli.values import read_time, read_whole
 from timebound.clock import wall
 from timebound.config import resolve
 from timebound.errors import SetupError

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from timebound.cli.bench import read_time, read_whole
+from timebound.cli.values import read_time, read_whole
 from timebound.config import FILE, Config, resolve
 from timebound.errors import SetupError
 from timebound.target import check_target
