@@ -3,7 +3,7 @@
 Parts: `faults` (workers and understudy killed and stopped, items that crash or hang their worker, one that hogs
 memory, Redis killed and paused, reloads, clients that leave, at 0.8 times the capacity) and `reloads` (20 of them in
 60 s at 0.7 times). Every request must get exactly one answer, before its deadline, and not a wrong one; the guilty
-items alone may be called poison. The model sleeps for a known time, so the capacity is known.
+items alone may get `crashes_worker`. The model sleeps for a known time, so the capacity is known.
 
 An answer's time is from the giving of the bytes to the system until the kernel has received the answer, by the
 kernel's own stamp: what this program needs to notice it is counted apart (`late_by_reader`). A late answer stays late

@@ -88,8 +88,8 @@ class Ledger:
             # The worker saw the batch that the gateway made, all of it, and one code did all of the work.
             is_whole = facts["size"] == int(reply.header(b"timebound-batch"))
             entry.is_wrong = facts["answer"] != 7 * entry.n + 3 or not is_whole or len(set(entry.releases)) != 1
-        # Nobody who did no harm may be called poison, and no deadly item can have an answer of the model.
-        entry.is_wrong |= entry.code == "poison" and entry.harm not in DEADLY
+        # Nobody who did no harm may get `crashes_worker`, and no deadly item can have an answer of the model.
+        entry.is_wrong |= entry.code == "crashes_worker" and entry.harm not in DEADLY
         entry.is_wrong |= entry.quality == "full" and entry.harm in DEADLY
 
     def _unasked(self, reply: Reply) -> None:

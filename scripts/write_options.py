@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from timebound.config import PREFIX, default_of, options
+from timebound.config import PREFIX, default_of, options, shown_default
 
 PAGE = Path(__file__).parents[1] / "docs" / "options.md"
 
@@ -18,6 +18,7 @@ line of `timebound.toml` (`max_body = "5MB"`) in the working directory. A flag b
 beats the file, and that beats a `timebound.toml` in the folder that is served.
 `timebound serve app.py --print-config` shows each value and where it came from. Lengths of time are seconds or carry a
 unit (`250ms`, `2s`, `1min`), sizes are bytes or carry one (`10MB`, `512KiB`).
+[glossary.md](glossary.md) explains the words.
 
 | flag | environment | default | meaning |
 |---|---|---|---|
@@ -28,12 +29,7 @@ def page() -> str:
     """The page's text."""
     rows = []
     for option in options():
-        default = default_of(option)
-        shown = (
-            "chosen at start"
-            if default is None
-            else f"`{str(default).lower() if isinstance(default, bool) else default}`"
-        )
+        shown = shown_default(option) if default_of(option) is None else f"`{shown_default(option)}`"
         flag = "--" + option.name.replace("_", "-")
         rows.append(f"| `{flag}` | `{PREFIX}{option.name.upper()}` | {shown} | {option.metadata['help']} |\n")
     return _HEAD + "".join(rows)

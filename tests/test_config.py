@@ -22,6 +22,7 @@ from timebound.config import (
     options,
     resolve,
     seconds,
+    shown_default,
     whole,
 )
 from timebound.errors import SetupError
@@ -93,6 +94,7 @@ def test_describe_shows_each_option_its_value_and_its_source(tmp_path: Path) -> 
     assert rows["port"] == ["9000", "flag"]
     assert rows["deadline"] == ["0.25", "environment"]
     assert rows["workers"] == ["(chosen", "at", "start)", "default"]
+    assert rows["keys"] == ["(none)", "default"]
 
 
 def test_describe_lines_its_columns_up() -> None:
@@ -106,6 +108,12 @@ def test_every_default_is_a_value_its_own_parser_takes() -> None:
         default = default_of(option)
         assert default is None or option.metadata["form"].read(default) == default, option.name
         assert option.metadata["help"]
+
+
+def test_only_what_the_server_chooses_by_itself_is_called_chosen() -> None:
+    unset = {option.name: shown_default(option) for option in options() if default_of(option) is None}
+    assert {name for name, shown in unset.items() if "chosen" in shown} == {"workers", "slots", "threads", "max_held"}
+    assert (unset["keys"], unset["recycle_after"], unset["deadline"]) == ("none", "never", "each model's own")
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,7 @@ ALLOWED: Mapping[str, set[str]] = {
         "lab",
         "profile",
     },
+    "__main__": {"cli"},
     # What users see: the public names, and a model written with nothing but them.
     ROOT: {"errors", "model", "image", "text", "backends", "gateway"},
     "demo": {ROOT},

@@ -127,34 +127,57 @@ def _read_engine(value: Any) -> str:
 ENGINE = Form(_read_engine, f"one of {', '.join(ENGINES)}, or model=engine,...")
 
 
-def _option(default: Any, form: Form, meaning: str, *, is_secret: bool = False) -> Any:
-    return field(default=default, metadata={"form": form, "help": meaning, "is_secret": is_secret})
+AT_START = "chosen at start"
+"""Shown for an option that is not given and that the server then chooses by itself."""
+
+
+def _option(default: Any, form: Form, meaning: str, *, is_secret: bool = False, unset: str | None = None) -> Any:
+    """`unset` says what holds while an option without a default is not given."""
+    assert (default is None) == (unset is not None), meaning
+    return field(default=default, metadata={"form": form, "help": meaning, "is_secret": is_secret, "unset": unset})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
     """All options, with their defaults."""
 
-    host: str = _option("127.0.0.1", TEXT, "address to listen on; 0.0.0.0 for all")
+    host: str = _option("127.0.0.1", TEXT, "address to listen on; 0.0.0.0 listens on all addresses of the machine")
     port: int = _option(8000, whole(0, 65535), "port to listen on; 0 takes a free one")
     workers: int | None = _option(
-        None, whole(1, 256), "worker processes; chosen from the machine and the backend if not given"
+        None, whole(1, 256), "number of worker processes, which hold the models and compute batches", unset=AT_START
     )
-    slots: int | None = _option(None, whole(1, 256), "batches a worker runs at once; chosen likewise if not given")
-    threads: int | None = _option(None, whole(1, 256), "threads of one batch inside the backend; chosen likewise")
+    slots: int | None = _option(
+        None, whole(1, 256), "number of batches that one worker computes at the same time", unset=AT_START
+    )
+    threads: int | None = _option(
+        None, whole(1, 256), "number of threads that the machine-learning library uses for one batch", unset=AT_START
+    )
     engine: str | None = _option(
-        None, ENGINE, f"what ONNX files run on: {', '.join(ENGINES)}; digits=openvino-bf16,... for single models"
+        None,
+        ENGINE,
+        f"what ONNX files run on: {', '.join(ENGINES)}; for single models write model=engine, separated by commas",
+        unset="each model's own",
     )
     deadline: float | None = _option(
-        None, seconds(0.001, 3600), "seconds from arrival to answer, in place of the models' own"
+        None,
+        seconds(0.001, 3600),
+        "seconds from the arrival of a request to its answer, in place of the models' own deadlines",
+        unset="each model's own",
     )
-    max_deadline: float = _option(60.0, seconds(0.001, 3600), "the longest time a request may ask for, in seconds")
-    margin: float = _option(0.010, seconds(0, 10), "seconds kept free before each deadline at first; then learned")
+    max_deadline: float = _option(
+        60.0, seconds(0.001, 3600), "longest deadline in seconds, also for requests that ask for more"
+    )
+    margin: float = _option(
+        0.010,
+        seconds(0, 10),
+        "seconds before each deadline that are kept free for sending the answer; the server starts with this "
+        "and then learns how much it needs",
+    )
     max_queue: int = _option(4096, whole(1, 10**6), "requests of one model that may wait; more are refused (429)")
     profiles: str = _option(
         "~/.cache/timebound",
         TEXT,
-        "folder that keeps the models' learned speed across restarts; 'none' keeps nothing",
+        "folder in which the learned speed of the models is kept across restarts; 'none' keeps nothing",
     )
     store: str = _option(
         "memory",
@@ -163,53 +186,93 @@ class Config:
         "other servers (also rediss://, unix:///path)",
         is_secret=True,
     )
-    store_memory: int = _option(64_000_000, SIZE, "bytes of results kept in this process's memory")
-    store_namespace: str = _option("timebound", NAME, "first part of every key in Redis")
+    store_memory: int = _option(64_000_000, SIZE, "bytes of results that this server keeps in its own memory")
+    store_namespace: str = _option("timebound", NAME, "first part of the name of every key in Redis")
     store_lease: float = _option(
-        2.0, seconds(0.2, 600), "seconds after which other servers take over the requests of one that died"
+        2.0, seconds(0.2, 600), "seconds after which other servers take over the requests of a server that died"
     )
     store_patience: float = _option(
-        0.1, seconds(0.001, 10), "seconds to wait for Redis; then answers go on without it until it is back"
+        0.1,
+        seconds(0.001, 10),
+        "seconds to wait for an answer of Redis; after that requests are answered without it until it is back",
     )
     admin_token: str | None = _option(
-        None, TEXT, "token for the operator's calls; without one they are answered on this machine only", is_secret=True
+        None,
+        TEXT,
+        "secret that the operator's calls must show (reload, traffic, listing results); without one they are answered "
+        "only on this machine",
+        is_secret=True,
+        unset="none",
     )
     recycle_memory: int | None = _option(
-        None, SIZE, "replace a worker that holds more bytes than this, a warm one first; never if not given"
+        None,
+        SIZE,
+        "replace a worker that holds more bytes of memory than this; the new worker is ready before the old one stops",
+        unset="never",
     )
-    recycle_after: float | None = _option(None, seconds(1, 10**7), "replace a worker after so many seconds likewise")
-    recycle_requests: int | None = _option(None, whole(1, 10**12), "replace a worker after so many requests likewise")
-    watch: bool = _option(False, TRUTH, "reload when files of the target change")
+    recycle_after: float | None = _option(
+        None,
+        seconds(1, 10**7),
+        "replace a worker that has run for so many seconds; the new worker is ready before the old one stops",
+        unset="never",
+    )
+    recycle_requests: int | None = _option(
+        None,
+        whole(1, 10**12),
+        "replace a worker that has computed so many requests; the new worker is ready before the old one stops",
+        unset="never",
+    )
+    watch: bool = _option(False, TRUTH, "load code and models again when their files change")
     keys: str | None = _option(
-        None, TEXT, "TOML file of API keys (`timebound keys new NAME`); with it, requests need one"
+        None,
+        TEXT,
+        "TOML file of API keys, made by `timebound keys new NAME`; requests must then show a key of this file",
+        unset="none",
     )
-    open_metrics: bool = _option(False, TRUTH, "answer /metrics without an API key")
-    tls_cert: str | None = _option(None, TEXT, "certificate chain (PEM) to speak HTTPS with; needs --tls-key")
-    tls_key: str | None = _option(None, TEXT, "file with the private key (PEM) of --tls-cert")
+    open_metrics: bool = _option(False, TRUTH, "answer /metrics without an API key, also where --keys is given")
+    tls_cert: str | None = _option(
+        None, TEXT, "file with the certificate chain (PEM) for HTTPS; needs --tls-key", unset="none"
+    )
+    tls_key: str | None = _option(
+        None, TEXT, "file with the private key (PEM) that belongs to --tls-cert", unset="none"
+    )
     cors_origins: str | None = _option(
-        None, ORIGINS, "web pages that may read answers: https://example.org,https://... or *; none if not given"
+        None,
+        ORIGINS,
+        "other web sites whose pages may read answers: https://example.org, several separated by commas, or * for all",
+        unset="none",
     )
-    reuse_port: bool = _option(False, TRUTH, "let several servers of this machine listen on the same port")
+    reuse_port: bool = _option(False, TRUTH, "let several servers on this machine listen on the same port")
     max_body: int = _option(10_000_000, SIZE, "largest request body in bytes; larger ones are refused (413)")
     max_held: int | None = _option(
         None,
         SIZE,
-        "bytes of large bodies and unread answers in memory, more are refused (503); else 256 MB or four bodies",
+        "bytes of large bodies and unread answers that may be in memory together; more are refused (503). "
+        "If not given: 256 MB, or four times --max-body if that is more",
+        unset=AT_START,
     )
-    max_batch_bytes: int = _option(64_000_000, SIZE, "bytes of bodies in one batch, unless one alone is larger")
-    max_header: int = _option(32_768, SIZE, "largest request line and headers in bytes, together (431)")
+    max_batch_bytes: int = _option(
+        64_000_000, SIZE, "bytes of request bodies in one batch; a larger body gets a batch of its own"
+    )
+    max_header: int = _option(32_768, SIZE, "bytes of request line and headers together; longer ones are refused (431)")
     max_connections: int = _option(4096, whole(1, 10**6), "open connections; more are turned away (503)")
     max_per_address: int = _option(
-        1024, whole(1, 10**6), "open connections of one client address; more are turned away (429)"
+        1024, whole(1, 10**6), "open connections from one client address; more are turned away (429)"
     )
-    read_timeout: float = _option(10.0, seconds(0.1, 3600), "seconds a client may take to send one whole request")
-    write_timeout: float = _option(10.0, seconds(0.1, 3600), "seconds a client may leave an answer unread")
-    keep_alive: float = _option(75.0, seconds(0, 3600), "seconds an idle connection is kept open")
-    grace: float = _option(30.0, seconds(0, 3600), "seconds accepted requests are given to finish at shutdown")
-    access_log: bool = _option(False, TRUTH, "log one line per request")
+    read_timeout: float = _option(10.0, seconds(0.1, 3600), "seconds a client may take to send a whole request")
+    write_timeout: float = _option(
+        10.0, seconds(0.1, 3600), "seconds a client may leave its answer unread before its connection is cut"
+    )
+    keep_alive: float = _option(75.0, seconds(0, 3600), "seconds after which an idle connection is closed")
+    grace: float = _option(
+        30.0, seconds(0, 3600), "seconds that accepted requests are given to finish when the server stops"
+    )
+    access_log: bool = _option(False, TRUTH, "write one line to the log for each request")
     log_level: str = _option("info", one_of(*LEVELS), "least severe lines to log: " + ", ".join(LEVELS))
-    log_format: str = _option("auto", one_of(*FORMATS), "auto (human on a terminal, else json), human or json")
-    debug: bool = _option(False, TRUTH, "show tracebacks and log at level debug")
+    log_format: str = _option(
+        "auto", one_of(*FORMATS), "format of log lines: human, json, or auto (human on a terminal, else json)"
+    )
+    debug: bool = _option(False, TRUTH, "show tracebacks of mistakes in the set-up, and log at level debug")
 
     sources: Mapping[str, str] = field(default_factory=dict, compare=False)
 
@@ -221,7 +284,7 @@ class Config:
 
 
 def options() -> list[Field[Any]]:
-    """The options in order; `metadata` holds `form` and `help`."""
+    """The options in order; `metadata` holds `form`, `help`, `is_secret` and `unset`."""
     return [f for f in fields(Config) if "help" in f.metadata]
 
 
@@ -229,6 +292,14 @@ def default_of(option: Field[Any]) -> Any:
     """The default of an option."""
     assert option.default is not MISSING
     return option.default
+
+
+def shown_default(option: Field[Any]) -> str:
+    """The default of an option as people read it; where there is none, what holds instead."""
+    default = default_of(option)
+    if default is None:
+        return str(option.metadata["unset"])
+    return str(default).lower() if isinstance(default, bool) else str(default)
 
 
 def resolve(
@@ -281,7 +352,7 @@ def describe(config: Config) -> str:
     rows = [("option", "value", "from")]
     for option in options():
         value = getattr(config, option.name)
-        shown = "(chosen at start)" if value is None else str(value)
+        shown = f"({option.metadata['unset']})" if value is None else str(value)
         if value is not None and option.metadata["is_secret"]:
             shown = _hidden(shown) if "://" in shown else shown if value == default_of(option) else "***"
         rows.append((option.name, shown, config.sources.get(option.name, "default")))

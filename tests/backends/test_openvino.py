@@ -105,7 +105,7 @@ def test_nothing_spins_while_nothing_is_asked(tmp_path: Path) -> None:
     for _ in range(5):
         net(rows(64))
     before = time.process_time()
-    threading.Event().wait(0.5)
+    threading.Event().wait(0.5)  # what the test is about: nobody asks meanwhile
     assert time.process_time() - before < 0.1
 
 

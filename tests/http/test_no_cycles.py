@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import uvloop
+from tests.unread import is_read
 
 from timebound.admission import Peers
 from timebound.admission.held import Held
@@ -66,7 +67,9 @@ async def _left_after(submit: Any, data: bytes, *, waits: bool) -> list[str]:
         if waits:
             assert (await asyncio.wait_for(reader.readline(), 5)).startswith(b"HTTP/1.1 200")
         else:
-            await asyncio.sleep(0.002)
+            async with asyncio.timeout(5):
+                while not is_read(writer.get_extra_info("socket")):
+                    await asyncio.sleep(0.001)
         writer.close()
         await writer.wait_closed()
     async with asyncio.timeout(5):

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from timebound import errors
-from timebound.http.problems import STATUSES, from_error, from_outcome, headers_of, problem_body, status_of
+from timebound.http.problems import OLD_CODES, STATUSES, from_error, from_outcome, headers_of, problem_body, status_of
 from timebound.workers.runner import failure
 
 
@@ -85,3 +85,17 @@ def test_retry_after_is_the_next_whole_second(seconds: float) -> None:
 def test_without_a_time_to_come_back_there_is_no_retry_after() -> None:
     assert headers_of(errors.Refusal("full", code="queue_full")) == []
     assert headers_of(errors.BadInput("x")) == []
+
+
+@pytest.mark.parametrize(("old", "new"), OLD_CODES.items())
+def test_a_renamed_code_carries_its_old_name_and_the_old_name_still_works(old: str, new: str) -> None:
+    shown = msgspec.json.decode(problem_body(new, "x"))
+    assert (shown["code"], shown["old_code"]) == (new, old)
+    assert from_error(errors.RequestError("x", code=old)) == from_error(errors.RequestError("x", code=new))
+    assert status_of(old) == status_of(new)
+    assert old not in STATUSES
+
+
+def test_only_renamed_codes_carry_an_old_one() -> None:
+    named = {code for code in STATUSES if "old_code" in msgspec.json.decode(problem_body(code, "x"))}
+    assert named == set(OLD_CODES.values())

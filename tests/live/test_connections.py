@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 
@@ -170,7 +169,7 @@ def test_who_asks_for_another_protocol_gets_one_plain_answer(serving: Serving, p
     with serving.wire() as wire:  # a body that comes later is still a body
         wire.send(first + b"\r\n" + wish + b"Host: test\r\nContent-Length: %d\r\n" % len(smuggled))
         wire.send(b"Connection: close\r\nContent-Type: application/json\r\n\r\n")
-        time.sleep(0.05)
+        eventually(lambda: wire.is_read, "the head, read before the body is sent")
         wire.send(smuggled)
         seen = wire.read_to_end()
     assert seen.startswith(b"HTTP/1.1 400")

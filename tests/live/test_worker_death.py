@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -17,11 +18,11 @@ pytestmark = pytest.mark.live
 
 
 @pytest.fixture
-def load_gate(tmp_path: Path) -> Gate:
+def load_gate(tmp_path: Path) -> Iterator[Gate]:
     """A gate that is open for the first worker; shut it to hold up the next one's load."""
-    gate = Gate(tmp_path / "load_gate")
-    gate.open()
-    return gate
+    with Gate(tmp_path / "load_gate") as gate:
+        gate.open()
+        yield gate
 
 
 def kill_worker(serving: Serving) -> int:
@@ -44,7 +45,7 @@ def test_a_request_whose_worker_is_killed_is_computed_again(gate: Gate, load_gat
         eventually(lambda: not serving.is_ready(), "readiness turning false")
         assert serving.http.get("/livez").status_code == 200
         assert serving.http.get("/v1/models").json()["models"][0]["state"] != "ready"
-        assert serving.is_holding(running=0, queued=1)
+        eventually(lambda: serving.is_holding(running=0, queued=1), "the request waiting for the next worker")
         # And with the next one it is ready again, and the request is answered as if nothing had been
         load_gate.open()
         eventually(serving.is_ready, "readiness turning true")
@@ -88,7 +89,7 @@ def test_a_request_that_kills_its_workers_fails_and_the_server_stays() -> None:
     with Serving(MODELS / "dies.py", "--workers", "1") as serving:
         for _ in range(2):
             answer = serving.http.post("/predictions/dies", json={"die": True})
-            assert (answer.status_code, answer.json()["code"]) == (500, "poison")
+            assert (answer.status_code, answer.json()["code"]) == (500, "crashes_worker")
         assert serving.http.post("/predictions/dies", json={"die": False}).json() == "alive"
         # A SIGKILL may come from outside: it takes three to be sure, and then none.
         assert serving.gauge("worker_deaths_total") == 3

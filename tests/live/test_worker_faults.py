@@ -64,11 +64,11 @@ def test_only_the_guilty_item_of_a_batch_fails_and_it_is_not_run_again(gate: Gat
         # Then the others are answered by the model
         answers = [wire.read() for wire in wires]
         assert [answer.json() for value, answer in enumerate(answers) if value != 3] == [0, 1, 2, 4, 5]
-        assert (answers[3].status, answers[3].json()["code"]) == (500, "poison")
+        assert (answers[3].status, answers[3].json()["code"]) == (500, "crashes_worker")
         # And the same body is told so at once, without another death
         deaths = serving.gauge("worker_deaths_total")
         again = ask(serving, 3, harm)
-        assert (again.status_code, again.json()["code"]) == (500, "poison")
+        assert (again.status_code, again.json()["code"]) == (500, "crashes_worker")
         assert ask(serving, 8).json() == 8
         assert serving.gauge("worker_deaths_total") == deaths <= 4
 
@@ -84,7 +84,7 @@ def test_a_request_in_another_slot_of_the_worker_is_answered(gate: Gate) -> None
         serving.wait_for_line("a batch was lost")
         gate.open()
         assert innocent.read().json() == 1
-        assert guilty.read().json()["code"] == "poison"
+        assert guilty.read().json()["code"] == "crashes_worker"
 
 
 def test_other_workers_serve_while_one_is_being_killed() -> None:
@@ -95,7 +95,7 @@ def test_other_workers_serve_while_one_is_being_killed() -> None:
         for value in range(30):
             assert ask(serving, value).json() == value
             assert serving.is_ready()
-        assert wire.read().json()["code"] == "poison"
+        assert wire.read().json()["code"] == "crashes_worker"
 
 
 def test_a_batch_too_large_for_the_memory_is_computed_in_parts_and_the_next_are_smaller(gate: Gate) -> None:

@@ -7,6 +7,8 @@ import socket
 from dataclasses import dataclass
 from typing import Any, Self
 
+from tests.unread import is_read
+
 _PATIENCE_S = 20.0
 
 
@@ -42,6 +44,11 @@ class Wire:
     def send(self, *parts: bytes) -> None:
         """Send these bytes, all of them, in one go."""
         self._socket.sendall(b"".join(parts))
+
+    @property
+    def is_read(self) -> bool:
+        """Whether the server has read everything that was sent."""
+        return is_read(self._socket)
 
     def send_some(self, data: bytes) -> int:
         """Send as much of these bytes as goes out at once; how many."""

@@ -81,7 +81,7 @@ def test_a_gateway_that_stood_still_looks_twice() -> None:
     assert world.killed == []
 
 
-# ---------------------------------------------------------------------- poison
+# ---------------------------------------------------------------------- requests that crash their worker
 
 
 def test_what_kills_two_workers_alone_fails_and_is_not_run_again() -> None:

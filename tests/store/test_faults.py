@@ -108,7 +108,7 @@ async def test_what_is_in_work_when_the_connection_breaks_stays_this_gateways_be
             await gateways.settled()
             joined = ask(gateways.two, KEY)
             assert (await joined.last()).kind is Kind.JOINED
-            await asyncio.sleep(1.5)
+            await gateways.pass_time(1.5)  # one lease and a half
             assert joined.kinds == [Kind.JOINED]
             gateways.one.complete(KEY, stored(), KEEP_S)
             assert (await joined.last(2)).kind is Kind.RESULT
@@ -272,7 +272,7 @@ async def test_what_waits_is_written_in_portions_that_the_patience_allows() -> N
             store.complete(("digits", str(number)), stored(), KEEP_S)
         await store.start()
         await eventually(lambda: b"".join(came).count(b"EVALSHA"), "results on their way")
-        await asyncio.sleep(0.1)
+        await eventually(lambda: store.trouble is not None, "the end of its patience")
         assert b"".join(came).count(b"EVALSHA") <= 100
         await store.stop()
 

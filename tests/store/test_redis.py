@@ -41,7 +41,7 @@ async def test_a_living_gateway_keeps_its_keys_beyond_a_lease(redis: RedisServer
         await claim(gateways.one, KEY)
         joined = ask(gateways.two, KEY)
         await joined.last()
-        await asyncio.sleep(1.2)
+        await gateways.pass_time(1.2)  # three leases
         assert joined.kinds == [Kind.JOINED]
         gateways.one.complete(KEY, stored(), KEEP_S)
         assert (await joined.last(2)).kind is Kind.RESULT
@@ -51,7 +51,7 @@ async def test_a_dead_gateways_key_does_not_count_as_running(redis: RedisServer,
     async with RedisGateways(redis.url, namespace, lease_s=0.3) as gateways:
         leave_claim(redis, namespace, lease_ms=300)
         assert await gateways.two.read(KEY) is Kind.OWNER
-        await asyncio.sleep(0.5)
+        await eventually(lambda: not redis.ask("EXISTS", f"{namespace}:o:dead.1"), "the end of the lease")
         assert await gateways.two.read(KEY) is None
 
 

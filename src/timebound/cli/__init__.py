@@ -20,15 +20,16 @@ examples:
   timebound new hello                an application to begin with: timebound serve hello
   timebound serve app.py             serve the model classes of a Python file
   timebound serve model.onnx         serve a model file; its signature is read from it
-  timebound serve model.pt2          likewise torch.export's
+  timebound serve model.pt2          serve a file of torch.export
   timebound serve models/            serve a folder: <model>/<version>/model.onnx or app.py
-  timebound convert net.pt2 net.onnx turn a torch network into ONNX, checked
+  timebound convert net.pt2 net.onnx turn a torch network into ONNX, and check that it answers the same
   timebound doctor app.py            check machine, settings, port, store and model before serving
-  timebound results ls               what a running server keeps by key
+  timebound results ls               list the results that a running server keeps by key
   timebound bench app.py --rate 50   how much of 50 requests/s is answered in time
   timebound tune app.py              find the settings that answer most in time on this machine
   timebound plan app.py --rate 500 --deadline 1s   machines needed, and their price
   timebound keys new shop            make an API key for `serve --keys FILE`
+  timebound reload                   load code and models of a running server again
 """
 
 
@@ -54,8 +55,8 @@ class _Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message}\nsee {self.prog} --help\n")
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; 0 done, 1 nothing found, 2 a mistake to mend (one sentence on stderr), 130 interrupted."""
+def make_parser() -> argparse.ArgumentParser:
+    """The parser of the command, with all its verbs."""
     parser = _Parser(
         prog="timebound",
         description="The model server that is never late.",
@@ -66,6 +67,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     verbs = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=_Parser)
     for verb in (serve, demo, new, doctor, convert, control, results, keys, bench, tune, plan):
         verb.add_to(verbs)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; 0 done, 1 nothing found, 2 a mistake to mend (one sentence on stderr), 130 interrupted."""
+    parser = make_parser()
     chosen = parser.parse_args(arguments)
     if not hasattr(chosen, "run"):
         parser.print_help()

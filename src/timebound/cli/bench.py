@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from timebound.config import seconds
+from timebound.cli.values import read_count, read_rates, read_span, read_time, read_whole, read_wholes
 from timebound.errors import SetupError
 from timebound.target import check_target
 
@@ -34,7 +34,7 @@ examples:
   timebound bench model.onnx --clients 50 --requests 1000     closed loop: 50 at a time
   timebound bench URL --rates 20,40,80 --html report.html     a sweep, with plots
   timebound bench URL --users 100                             people who wait 2 to 5 s after each answer
-  timebound bench URL --scenario contest-10x10
+  timebound bench URL --scenario contest-10x10                one of the scenarios above
   timebound bench URL --from schema                           many different bodies that fit the model's schema
   timebound bench URL --jsonl asked.jsonl --expect field:answer
   timebound bench URL --body '{"id": "{uuid}", "n": {i}}' -H 'Idempotency-Key: {uuid}'
@@ -68,75 +68,144 @@ def add_to(verbs: Any) -> None:
 
 def _add_load(parser: argparse.ArgumentParser, scenarios: Sequence[str]) -> None:
     group = parser.add_argument_group("load")
-    group.add_argument("--scenario", choices=scenarios, metavar="NAME", help="a load of the list below")
+    group.add_argument("--scenario", choices=scenarios, metavar="NAME", help="use one of the scenarios listed below")
     group.add_argument(
-        "--rate", "--rates", type=_floats, metavar="N", help="open loop: requests/s; 20,40,80 is a sweep"
+        "--rate",
+        "--rates",
+        type=read_rates,
+        metavar="N",
+        help="open loop: send so many requests per second; 20,40,80 measures one rate after the other",
     )
-    group.add_argument("--arrivals", choices=("poisson", "constant", "bursts"), help="how they come (default: poisson)")
-    group.add_argument("--trace", type=Path, metavar="FILE", help="open loop: arrival times in seconds, one a line")
+    group.add_argument(
+        "--arrivals",
+        choices=("poisson", "constant", "bursts"),
+        help="how the requests of an open loop are spaced (default: poisson)",
+    )
+    group.add_argument(
+        "--trace",
+        type=Path,
+        metavar="FILE",
+        help="open loop: send at the times in this file, in seconds, one on each line",
+    )
     group.add_argument(
         "--clients",
         "--concurrency",
-        type=_wholes,
+        type=read_wholes,
         metavar="N",
-        help="closed loop: so many at a time; 1,10,50 is a sweep",
-    )
-    group.add_argument("--users", type=_wholes, metavar="N", help="closed loop with a pause after each answer")
-    group.add_argument("--think", type=_span, metavar="LOW-HIGH", help="that pause in seconds (default: 2-5)")
-    group.add_argument("--duration", type=read_time, metavar="TIME", help="how long to send, each level (default: 10s)")
-    group.add_argument("--requests", type=read_whole, metavar="N", help="stop after so many requests")
-    group.add_argument(
-        "--warm-up", type=read_time, metavar="TIME", help="send for so long before it counts (default: 0)"
+        help="closed loop: so many clients, each waits for its answer; 1,10,50 measures one after the other",
     )
     group.add_argument(
-        "--timeout", type=read_time, metavar="TIME", help="give an attempt up after so long (default: 30s)"
+        "--users", type=read_wholes, metavar="N", help="closed loop: so many users, each pauses after every answer"
     )
-    group.add_argument("--resends", type=_count, metavar="N", help="send again after a timeout or a lost connection")
-    group.add_argument("--seed", type=_count, metavar="N", help="of random arrivals and pauses (default: 1)")
-    group.add_argument("--connections", type=read_whole, metavar="N", help="open at the most (default: 2000)")
-    group.add_argument("--realtime", action="store_true", help="run ahead of other processes, where that is allowed")
     group.add_argument(
-        "--serve-args", type=shlex.split, default=[], metavar="TEXT", help="more flags for the server that is started"
+        "--think",
+        type=read_span,
+        metavar="LOW-HIGH",
+        help="shortest and longest pause of a user in seconds (default: 2-5)",
+    )
+    group.add_argument(
+        "--duration", type=read_time, metavar="TIME", help="how long to send, at each level of load (default: 10s)"
+    )
+    group.add_argument(
+        "--requests", type=read_whole, metavar="N", help="stop after so many requests, in place of --duration"
+    )
+    group.add_argument(
+        "--warm-up", type=read_time, metavar="TIME", help="send for so long before measuring starts (default: 0)"
+    )
+    group.add_argument(
+        "--timeout", type=read_time, metavar="TIME", help="give up on an answer after so long (default: 30s)"
+    )
+    group.add_argument(
+        "--resends",
+        type=read_count,
+        metavar="N",
+        help="how often to send a request again after a timeout or a lost connection (default: 0)",
+    )
+    group.add_argument(
+        "--seed",
+        type=read_count,
+        metavar="N",
+        help="start of the random numbers for arrivals and pauses; the same seed repeats a run (default: 1)",
+    )
+    group.add_argument(
+        "--connections", type=read_whole, metavar="N", help="open at most so many connections (default: 2000)"
+    )
+    group.add_argument(
+        "--realtime", action="store_true", help="give this client priority over other processes, where that is allowed"
+    )
+    group.add_argument(
+        "--serve-args",
+        type=shlex.split,
+        default=[],
+        metavar="TEXT",
+        help="more flags for the server, if this command starts it",
     )
 
 
 def _add_payloads(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("payloads (default: the model's own example)")
-    group.add_argument("--body", metavar="TEXT", help="{uuid}, {i}, {now} are filled in; @FILE reads it from a file")
-    group.add_argument("--jsonl", type=Path, metavar="FILE", help="a JSON body on each line")
-    group.add_argument("--folder", type=Path, metavar="DIR", help="a raw body in each file")
+    group.add_argument(
+        "--body",
+        metavar="TEXT",
+        help="body to send; {uuid}, {i} and {now} are replaced in each request; @FILE reads it from a file",
+    )
+    group.add_argument("--jsonl", type=Path, metavar="FILE", help="file with a JSON body on each line")
+    group.add_argument("--folder", type=Path, metavar="DIR", help="folder of files; each is sent as it is")
     group.add_argument(
         "--from",
         dest="source",
         choices=("example", "samples", "schema"),
-        help="what the server says it can be asked (default: example)",
+        help="bodies to send: the example of the model, its samples, or made up from its schema (default: example)",
     )
-    group.add_argument("--model", metavar="NAME", help="which model, if the server has several")
-    group.add_argument("-H", "--header", action="append", default=[], metavar="TEXT", help="'Name: value', with places")
-    group.add_argument("--method", default="POST", help="(default: POST)")
-    group.add_argument("--insecure", action="store_true", help="take any TLS certificate")
+    group.add_argument("--model", metavar="NAME", help="name of the model to ask, if the server has several")
+    group.add_argument(
+        "-H",
+        "--header",
+        action="append",
+        default=[],
+        metavar="TEXT",
+        help="add a header, 'Name: value'; {uuid}, {i} and {now} are replaced; may be repeated",
+    )
+    group.add_argument("--method", default="POST", help="HTTP method of the requests (default: POST)")
+    group.add_argument("--insecure", action="store_true", help="accept any TLS certificate")
 
 
 def _add_judgement(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("judgement and results")
     group.add_argument(
-        "--deadline", type=read_time, metavar="TIME", help="of goodput (default: the model's, else --timeout)"
+        "--deadline",
+        type=read_time,
+        metavar="TIME",
+        help="an answer after so long does not count as goodput (default: the deadline of the model, else --timeout)",
     )
     group.add_argument(
         "--expect",
         metavar="FILE",
-        help="the right answers: JSON or JSONL, or field:NAME for a field of --jsonl's lines",
+        help="right answers to compare with: a JSON or JSONL file, or field:NAME for a field in the lines of --jsonl",
     )
-    group.add_argument("--expect-field", metavar="NAME", help="compare this field of the answer only (dotted)")
     group.add_argument(
-        "--tolerance", type=float, default=1e-6, metavar="X", help="of numbers in answers (default: 1e-6)"
+        "--expect-field", metavar="NAME", help="compare only this field of the answer; a.b is a field of a field"
     )
-    group.add_argument("--json", type=Path, metavar="FILE", help="write all results")
-    group.add_argument("--html", type=Path, metavar="FILE", help="write a report with plots, in one file")
     group.add_argument(
-        "--compare", type=Path, metavar="FILE", help="show the results beside those of an earlier --json"
+        "--tolerance",
+        type=float,
+        default=1e-6,
+        metavar="X",
+        help="by how much numbers in answers may differ (default: 1e-6)",
     )
-    group.add_argument("--require", metavar="TEXT", help="such as 'goodput>=0.99,p99<250ms'; exit code 3 if not met")
+    group.add_argument("--json", type=Path, metavar="FILE", help="write all results as JSON to this file")
+    group.add_argument("--html", type=Path, metavar="FILE", help="write a report with plots to this file")
+    group.add_argument(
+        "--compare",
+        type=Path,
+        metavar="FILE",
+        help="show the results beside those that an earlier run wrote with --json",
+    )
+    group.add_argument(
+        "--require",
+        metavar="TEXT",
+        help="requirements such as 'goodput>=0.99,p99<250ms'; exit code 3 if one is not met",
+    )
 
 
 def run(chosen: argparse.Namespace) -> int:
@@ -300,51 +369,6 @@ def _server(chosen: argparse.Namespace) -> Iterator[str]:
 def _check_writable(file: Path) -> None:
     if not file.parent.is_dir():
         raise SetupError(f"cannot write {file}: there is no folder {file.parent}")
-
-
-# ---------------------------------------------------------------------- how flags are read
-
-
-def read_time(text: str) -> float:
-    """A flag that is a length of time, in seconds."""
-    form = seconds(0.0, 86_400.0)
-    try:
-        return float(form.read(text))
-    except (ValueError, KeyError, AttributeError):
-        raise argparse.ArgumentTypeError(f"{text!r} must be {form.wanted}") from None
-
-
-def read_whole(text: str, low: int = 1) -> int:
-    """A flag that is a whole number."""
-    if not text.isdecimal() or int(text) < low:
-        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number from {low} on")
-    return int(text)
-
-
-def _count(text: str) -> int:
-    return read_whole(text, 0)
-
-
-def _wholes(text: str) -> list[int]:
-    return [read_whole(part) for part in text.split(",")]
-
-
-def _floats(text: str) -> list[float]:
-    try:
-        rates = [float(part) for part in text.split(",")]
-    except ValueError:
-        rates = []
-    if not rates or not all(0 < rate < float("inf") for rate in rates):
-        raise argparse.ArgumentTypeError(f"{text!r} must be requests/s above zero, such as 50 or 20,40,80")
-    return rates
-
-
-def _span(text: str) -> tuple[float, float]:
-    low, _, high = text.partition("-")
-    span = (read_time(low), read_time(high or low))
-    if span[0] > span[1]:
-        raise argparse.ArgumentTypeError(f"{text!r} must be the shortest and the longest pause, such as 2-5")
-    return span
 
 
 # ---------------------------------------------------------------------- progress

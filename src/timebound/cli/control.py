@@ -21,7 +21,7 @@ examples:
   timebound traffic digits                       how its requests are divided now
   timebound traffic digits 1=90 2=10             a tenth of the requests to version 2
   timebound traffic digits 2=1 --shadow 3        all to version 2; 3 gets copies that are only compared
-  timebound rollback digits                      as before the last change
+  timebound rollback digits                      divide as before the last change
 
 Requests with a key stay with their version. /metrics counts how often a shadow agrees (timebound_shadow_answers_total).
 """
@@ -33,9 +33,18 @@ def add_to(verbs: Any) -> None:
     reload.set_defaults(run=lambda chosen: _show(_ask(chosen, "POST", "/v1/reload")))
     traffic = _verb(verbs, "traffic", "divide a model's requests among its versions, or show how they are", _TRAFFIC)
     traffic.add_argument("model", help="name of the model's folder")
-    traffic.add_argument("shares", nargs="*", metavar="VERSION=SHARE", help="such as 1=90 2=10; shares need not sum up")
     traffic.add_argument(
-        "--shadow", action="append", default=[], metavar="VERSION", help="gets copies; may be repeated"
+        "shares",
+        nargs="*",
+        metavar="VERSION=SHARE",
+        help="versions and their shares, such as 1=90 2=10 (any numbers); without shares the division is shown",
+    )
+    traffic.add_argument(
+        "--shadow",
+        action="append",
+        default=[],
+        metavar="VERSION",
+        help="version that gets a copy of every request; its answers are only compared; may be repeated",
     )
     traffic.set_defaults(run=_divide)
     rollback = _verb(verbs, "rollback", "divide a model's requests as before the last change", _TRAFFIC)
@@ -51,8 +60,12 @@ def _verb(verbs: Any, name: str, meaning: str, examples: str) -> argparse.Argume
         epilog=examples,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--url", default="http://127.0.0.1:8000", help="the server (default: %(default)s)")
-    parser.add_argument("--admin-token", default=os.environ.get("TIMEBOUND_ADMIN_TOKEN"), help="as the server has it")
+    parser.add_argument("--url", default="http://127.0.0.1:8000", help="address of the server (default: %(default)s)")
+    parser.add_argument(
+        "--admin-token",
+        default=os.environ.get("TIMEBOUND_ADMIN_TOKEN"),
+        help="the admin token of the server (default: TIMEBOUND_ADMIN_TOKEN)",
+    )
     return parser
 
 

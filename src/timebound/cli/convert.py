@@ -31,17 +31,37 @@ def add_to(verbs: Any) -> None:
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("source", metavar="IN", help="an .onnx, .pt2 or .pt file, or net.py:make")
+    parser.add_argument(
+        "source", metavar="IN", help="an .onnx, .pt2 or .pt file, or net.py:make for a function that makes the network"
+    )
     parser.add_argument("out", metavar="OUT", type=Path, help="the .onnx file to write")
     parser.add_argument(
-        "--input", action="append", metavar="SPEC", help='"x: float32[any, 3, 224, 224]"; may be repeated'
+        "--input",
+        action="append",
+        metavar="SPEC",
+        help='name, type and shape of an input, such as "x: float32[any, 3, 224, 224]"; may be repeated',
     )
-    parser.add_argument("--weights", type=Path, metavar="FILE", help="a state_dict for the network of net.py:make")
-    parser.add_argument("--samples", type=Path, metavar="PATH", help="an .npz file, or a folder of .npy files")
-    parser.add_argument("--calibrate", type=Path, metavar="PATH", help="likewise; for --int8, in place of the samples")
+    parser.add_argument(
+        "--weights",
+        type=Path,
+        metavar="FILE",
+        help="file with the weights (a state_dict) for the network that net.py:make makes",
+    )
+    parser.add_argument(
+        "--samples",
+        type=Path,
+        metavar="PATH",
+        help="inputs to compare the files on: an .npz file, or a folder of .npy files",
+    )
+    parser.add_argument(
+        "--calibrate",
+        type=Path,
+        metavar="PATH",
+        help="inputs to calibrate --int8 on, in place of --samples: an .npz file, or a folder of .npy files",
+    )
     form = parser.add_mutually_exclusive_group()
-    form.add_argument("--int8", action="store_true", help="eight-bit whole numbers inside")
-    form.add_argument("--fp16", action="store_true", help="half-precision floats inside")
+    form.add_argument("--int8", action="store_true", help="make the file smaller with eight-bit whole numbers")
+    form.add_argument("--fp16", action="store_true", help="make the file smaller with half-precision numbers")
     parser.add_argument(
         "--tolerance",
         type=float,
@@ -54,9 +74,9 @@ def add_to(verbs: Any) -> None:
         type=float,
         default=0.9,
         metavar="SHARE",
-        help="least share of samples that the result must answer as before; where an int8 or fp16 file has no classes "
-        "to choose from, its largest difference may be what this leaves to 1, relative to the largest number of that "
-        "output (default: 0.9)",
+        help="least share of samples that the new file must answer as before. For an int8 or fp16 file without classes "
+        "to choose from: 1 minus the largest difference allowed, relative to the largest number of that output "
+        "(default: 0.9)",
     )
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
     parser.set_defaults(run=run)

@@ -12,7 +12,7 @@ APP = Path(__file__).parent.parent / "demo" / "app.py"
 
 _EXAMPLES = """\
 examples:
-  timebound demo
+  timebound demo                               open http://127.0.0.1:8000
   timebound demo --port 9000
 """
 

@@ -8,8 +8,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from timebound.cli.bench import read_time
 from timebound.cli.serve import add_options
+from timebound.cli.values import read_time
 from timebound.clock import MonotonicClock
 from timebound.config import options
 
@@ -21,7 +21,7 @@ examples:
   timebound doctor --store redis://:password@10.0.0.5:6379/0
   timebound doctor app.py --json | jq '.findings[] | select(.state != "ok")'
 
-Takes the options of `timebound serve`, and finds those not given where the server would.
+Takes the options of `timebound serve`. Options that are not given are read where the server reads them.
 Exit code: 0 no problem (there may be warnings), 1 problems, 2 a flag that does not exist.
 """
 
@@ -31,14 +31,20 @@ def add_to(verbs: Any) -> None:
     parser = verbs.add_parser(
         "doctor",
         help="check machine, settings, port, store and models before serving",
-        description="Check what a server needs: one line each, ok, warning or problem, with the cure.",
+        description="Check what a server needs. Each check prints a line: ok, warning or problem, and what to do.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("target", type=Path, nargs="?", help="what `timebound serve` takes; none looks at no model")
-    parser.add_argument("--json", action="store_true", help="one JSON object in place of lines")
     parser.add_argument(
-        "--timeout", type=read_time, default=120.0, metavar="TIME", help="for the models' dry run (default: 120)"
+        "target", type=Path, nargs="?", help="what to check, as for `timebound serve`; without it no model is checked"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object in place of lines")
+    parser.add_argument(
+        "--timeout",
+        type=read_time,
+        default=120.0,
+        metavar="TIME",
+        help="how long the trial run of the models may take (default: 120)",
     )
     add_options(parser)
     parser.set_defaults(run=run)

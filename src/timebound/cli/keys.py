@@ -26,8 +26,14 @@ def add_to(verbs: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
-    new = actions.add_parser("new", help="make a key", description="Make a key and show it, once.")
-    new.add_argument("name", help="whose key it is; appears in metrics and logs")
+    new = actions.add_parser(
+        "new",
+        help="make an API key",
+        description="Make an API key and show it once. Its lines for the keys file go to standard output.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    new.add_argument("name", help="name of the client that the key is for; it appears in metrics and logs")
     new.set_defaults(run=_new)
 
 

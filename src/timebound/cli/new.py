@@ -30,7 +30,10 @@ def add_to(verbs: Any) -> None:
     )
     parser.add_argument("folder", metavar="NAME", type=Path, help="the folder to make; its name is the model's")
     parser.add_argument(
-        "--template", default="plain", choices=list(TEMPLATES), help="what to begin with (default: plain)"
+        "--template",
+        default="plain",
+        choices=list(TEMPLATES),
+        help="kind of application to write, from the list below (default: plain)",
     )
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
     parser.set_defaults(run=run)

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from timebound.cli.bench import read_time, read_whole
+from timebound.cli.values import read_time, read_whole
 from timebound.clock import wall
 from timebound.config import resolve
 from timebound.errors import SetupError
@@ -39,21 +39,57 @@ def add_to(verbs: Any) -> None:
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("target", type=Path, nargs="?", help="what was tuned or served here before")
-    parser.add_argument("--profile", type=Path, metavar="FILE", help="a saved profile, in place of a target's own")
-    parser.add_argument("--model", default="", metavar="NAME", help="which model, if there are several")
-    parser.add_argument("--rate", type=_number, metavar="N", help="requests/s at the peak")
-    parser.add_argument("--average", type=_number, metavar="N", help="requests/s over the month (default: the peak's)")
-    parser.add_argument("--deadline", type=read_time, metavar="TIME", help="such as 250ms")
-    parser.add_argument("--goodput", type=_share, default=0.99, metavar="SHARE", help="in time (default: 99%%)")
-    parser.add_argument("--full", action="store_true", help="count only answers of all members of an ensemble")
-    parser.add_argument("--headroom", type=_share, default=0.2, metavar="SHARE", help="above the peak (default: 20%%)")
-    parser.add_argument("--spare", type=_spare, default=1, metavar="N", help="machines that may be down (default: 1)")
-    parser.add_argument("--machines", type=Path, metavar="FILE", help="machine types and prices, in TOML")
-    parser.add_argument("--print-machines", action="store_true", help="show the example file, and leave")
-    parser.add_argument("--price", metavar="PRICE", help="of one type given by flags: 5/month or 0.01/hour")
-    parser.add_argument("--cores", type=read_whole, metavar="N", help="of that type")
-    parser.add_argument("--speed", type=_number, default=1.0, metavar="X", help="of its cores, 1 is as measured")
+    parser.add_argument(
+        "target",
+        type=Path,
+        nargs="?",
+        help="what was tuned or served on this machine before: a Python file, a model file or a folder",
+    )
+    parser.add_argument("--profile", type=Path, metavar="FILE", help="file of a saved profile, in place of a target")
+    parser.add_argument("--model", default="", metavar="NAME", help="name of the model, if there are several")
+    parser.add_argument("--rate", type=_number, metavar="N", help="requests per second at the peak")
+    parser.add_argument(
+        "--average",
+        type=_number,
+        metavar="N",
+        help="requests per second on average over the month, for the price (default: as --rate)",
+    )
+    parser.add_argument("--deadline", type=read_time, metavar="TIME", help="deadline of the requests, such as 250ms")
+    parser.add_argument(
+        "--goodput",
+        type=_share,
+        default=0.99,
+        metavar="SHARE",
+        help="share of the requests that the model must answer in time (default: 99%%)",
+    )
+    parser.add_argument("--full", action="store_true", help="count only answers by all members of an ensemble")
+    parser.add_argument(
+        "--headroom", type=_share, default=0.2, metavar="SHARE", help="room to keep free above the peak (default: 20%%)"
+    )
+    parser.add_argument(
+        "--spare",
+        type=_spare,
+        default=1,
+        metavar="N",
+        help="number of machines that may be down at the peak (default: 1)",
+    )
+    parser.add_argument("--machines", type=Path, metavar="FILE", help="TOML file of machine types and their prices")
+    parser.add_argument(
+        "--print-machines", action="store_true", help="print an example of that file, and do nothing else"
+    )
+    parser.add_argument(
+        "--price", metavar="PRICE", help="price of one machine, such as 5/month or 0.01/hour, in place of --machines"
+    )
+    parser.add_argument(
+        "--cores", type=read_whole, metavar="N", help="number of cores of the machine that --price is for"
+    )
+    parser.add_argument(
+        "--speed",
+        type=_number,
+        default=1.0,
+        metavar="X",
+        help="speed of its cores, where 1 is as fast as the machine of the profile (default: 1)",
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything as JSON")
     parser.add_argument("--html", type=Path, metavar="FILE", help="write a page with plots")
     parser.set_defaults(run=run)

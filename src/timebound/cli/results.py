@@ -24,10 +24,10 @@ examples:
   timebound results ls                               what the server on this machine keeps
   timebound results ls digits --json                 one model's, for a program
   timebound results get digits order-17              one result, by model and key
-  timebound results get digits order-17 --api-key KEY        likewise, where clients have API keys
-  timebound results clear digits order-17            forget one result
-  timebound results clear digits --yes               forget all results of a model
-  timebound results clear --yes                      forget everything
+  timebound results get digits order-17 --api-key KEY        the same, where clients have API keys
+  timebound results clear digits order-17            delete one result
+  timebound results clear digits --yes               delete all results of a model
+  timebound results clear --yes                      delete everything
   timebound results ls --url http://models:8000 --admin-token TOKEN
   timebound results ls --store redis://127.0.0.1:6379/0      without a server, from its Redis
 
@@ -36,26 +36,46 @@ TIMEBOUND_ADMIN_TOKEN. Exit codes: 0 done, 1 there is no such result or it canno
 """
 
 
+_GET = """\
+examples:
+  timebound results get digits order-17
+  timebound results get digits order-17 --api-key KEY        where clients have API keys
+  timebound results get digits order-17 --json               for a program
+"""
+_LS = """\
+examples:
+  timebound results ls                                       all models
+  timebound results ls digits --json                         one model, for a program
+  timebound results ls --store redis://127.0.0.1:6379/0      without a server, from its Redis
+"""
+_CLEAR = """\
+examples:
+  timebound results clear digits order-17                    one result
+  timebound results clear digits --yes                       all results of a model
+  timebound results clear --yes                              everything
+"""
+
+
 def add_to(verbs: Any) -> None:
     """Declare the verb, what it can do and its flags."""
-    parser = _parser(verbs, "results", "look at kept results, or forget them", _EXAMPLES)
+    parser = _parser(verbs, "results", "show, list or delete results that are kept by key", _EXAMPLES)
     parser.set_defaults(run=lambda chosen: _show_help(parser))
     actions = parser.add_subparsers(title="actions", metavar="ACTION", parser_class=type(parser))
-    get = _parser(actions, "get", "show one result")
+    get = _parser(actions, "get", "show one result", _GET)
     get.add_argument("model", help="name of the model")
     get.add_argument("key", help="key of the request")
     get.add_argument(
         "--api-key",
         metavar="KEY",
-        help="as a client of a server with API keys (or in TIMEBOUND_API_KEY): its own results",
+        help="API key of a client, to read its own results (default: TIMEBOUND_API_KEY)",
     )
     get.set_defaults(usual_api_key=os.environ.get("TIMEBOUND_API_KEY"))
-    ls = _parser(actions, "ls", "list what is kept")
-    ls.add_argument("model", nargs="?", help="name of the model; all if left out")
-    clear = _parser(actions, "clear", "forget one result, a model's or all")
-    clear.add_argument("model", nargs="?", help="name of the model; all if left out")
-    clear.add_argument("key", nargs="?", help="key of the request; all of the model's if left out")
-    clear.add_argument("--yes", action="store_true", help="really forget more than one result")
+    ls = _parser(actions, "ls", "list the results that are kept", _LS)
+    ls.add_argument("model", nargs="?", help="name of the model; all models if left out")
+    clear = _parser(actions, "clear", "delete one result, all results of a model, or everything", _CLEAR)
+    clear.add_argument("model", nargs="?", help="name of the model; all models if left out")
+    clear.add_argument("key", nargs="?", help="key of the request; all results of the model if left out")
+    clear.add_argument("--yes", action="store_true", help="confirm that more than one result is deleted")
     for operators in (ls, clear):
         operators.set_defaults(api_key=None, usual_api_key=None)
     for action, run in ((get, _get), (ls, _ls), (clear, _clear)):
@@ -68,7 +88,7 @@ def _show_help(parser: argparse.ArgumentParser) -> int:
     return 2
 
 
-def _parser(verbs: Any, name: str, meaning: str, examples: str | None = None) -> argparse.ArgumentParser:
+def _parser(verbs: Any, name: str, meaning: str, examples: str) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = verbs.add_parser(
         name,
         help=meaning,
@@ -82,8 +102,12 @@ def _parser(verbs: Any, name: str, meaning: str, examples: str | None = None) ->
 def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--url", metavar="URL", help="the server to ask (default: http://127.0.0.1:8000)")
     parser.add_argument("--admin-token", metavar="TOKEN", help="the server's admin token")
-    parser.add_argument("--store", metavar="URL", help="ask this Redis instead of a server: redis://host:6379/0")
-    parser.add_argument("--store-namespace", metavar="NAME", help="first part of its keys (default: timebound)")
+    parser.add_argument(
+        "--store", metavar="URL", help="read this Redis in place of asking a server, such as redis://host:6379/0"
+    )
+    parser.add_argument(
+        "--store-namespace", metavar="NAME", help="first part of the keys in that Redis (default: timebound)"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -140,7 +164,7 @@ def _clear(shelf: Shelf, chosen: argparse.Namespace) -> int:
         raise SetupError("the model or key is empty; leave it out to clear all of them")
     if chosen.key is None and not chosen.yes:
         what = "every result there is" if chosen.model is None else f"every result of {chosen.model!r}"
-        raise SetupError(f"this forgets {what}, for all servers that share them; add --yes if that is meant")
+        raise SetupError(f"this deletes {what}, for all servers that share them; add --yes if that is meant")
     count = shelf.clear(chosen.model, chosen.key)
     if chosen.json:
         _print_json({"cleared": count})

@@ -7,17 +7,17 @@ import os
 from pathlib import Path
 from typing import Any
 
-from timebound.config import Config, default_of, describe, options, resolve
+from timebound.config import Config, default_of, describe, options, resolve, shown_default
 from timebound.errors import SetupError
 from timebound.log import set_up_logging
 from timebound.target import check_target
 
 _EXAMPLES = """\
 examples:
-  timebound serve app.py --port 9000
-  timebound serve model.onnx --deadline 250ms  likewise model.pt2 (torch.export)
+  timebound serve app.py --port 9000           the model classes of a Python file
+  timebound serve model.onnx --deadline 250ms  a model file; also .pt2 (torch.export) and .pt (TorchScript)
   timebound serve examples/insects             a folder with an app.py in it
-  timebound serve models/ --host 0.0.0.0 --workers 2
+  timebound serve models/ --host 0.0.0.0       a folder of models, reachable from other machines
   timebound serve app.py --print-config        every option, its value and where it came from
 
 Every option can also be set as TIMEBOUND_<OPTION> in the environment or in .env, or as a line
@@ -47,17 +47,20 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add a flag for every option of the configuration."""
     for option in options():
         flag = "--" + option.name.replace("_", "-")
-        default = default_of(option)
-        if isinstance(default, bool):
-            parser.add_argument(flag, action=argparse.BooleanOptionalAction, default=None, help=option.metadata["help"])
-            continue
-        shown = "" if default is None else f" (default: {default})"
-        parser.add_argument(flag, default=None, metavar="VALUE", help=option.metadata["help"] + shown)
+        meaning = f"{option.metadata['help']} (default: {shown_default(option)})"
+        if isinstance(default_of(option), bool):
+            parser.add_argument(flag, action=argparse.BooleanOptionalAction, default=None, help=meaning)
+        else:
+            parser.add_argument(flag, default=None, metavar="VALUE", help=meaning)
 
 
 def add_print_config(parser: argparse.ArgumentParser) -> None:
     """Add the flag that shows the configuration in place of serving."""
-    parser.add_argument("--print-config", action="store_true", help="show each option's value and source, and leave")
+    parser.add_argument(
+        "--print-config",
+        action="store_true",
+        help="show the value of each option and where it was set, and do not serve",
+    )
 
 
 def run(target: Path, chosen: argparse.Namespace) -> int:

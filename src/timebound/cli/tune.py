@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from timebound.cli.bench import read_time, read_whole
+from timebound.cli.values import read_time, read_whole
 from timebound.config import FILE, Config, resolve
 from timebound.errors import SetupError
 from timebound.target import check_target
@@ -40,16 +40,26 @@ def add_to(verbs: Any) -> None:
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("target", type=Path, help="what `timebound serve` takes")
-    parser.add_argument("--model", default="", metavar="NAME", help="which model, if there are several")
-    parser.add_argument("--deadline", type=read_time, metavar="TIME", help="in place of the model's own")
-    parser.add_argument("--seconds", type=read_time, default=3.0, metavar="TIME", help="of each trial (default: 3)")
+    parser.add_argument(
+        "target", type=Path, help="what to tune: a Python file, a model file or a folder, as for `timebound serve`"
+    )
+    parser.add_argument("--model", default="", metavar="NAME", help="name of the model to tune, if there are several")
+    parser.add_argument(
+        "--deadline", type=read_time, metavar="TIME", help="deadline to answer in (default: the model's own)"
+    )
+    parser.add_argument(
+        "--seconds",
+        type=read_time,
+        default=3.0,
+        metavar="TIME",
+        help="how long each trial of a setting takes (default: 3)",
+    )
     parser.add_argument(
         "--rounds",
         type=read_whole,
         default=3,
         metavar="N",
-        help="turns of all settings that are not far behind (default: 3)",
+        help="how often each setting is tried; those far behind are left out earlier (default: 3)",
     )
     engines = parser.add_argument_group("engines (of models with ONNX files)")
     engines.add_argument(
@@ -64,12 +74,25 @@ def add_to(verbs: Any) -> None:
         type=_share,
         default=0.05,
         metavar="SHARE",
-        help="of the largest number with a fraction in an answer; such numbers may differ by so much (default: 0.05)",
+        help="by how much numbers in an answer may differ, as a share of the largest one (default: 0.05)",
     )
-    engines.add_argument("--samples", type=Path, metavar="PATH", help="more inputs: JSON lines, or a folder of bodies")
-    parser.add_argument("--quick", action="store_true", help="one round of 1.5 s")
-    parser.add_argument("--output", type=Path, default=Path(FILE), metavar="FILE", help=f"(default: {FILE})")
-    parser.add_argument("--fresh", action="store_true", help="forget what an earlier run measured")
+    engines.add_argument(
+        "--samples",
+        type=Path,
+        metavar="PATH",
+        help="more inputs to compare engines on: a file of JSON lines, or a folder of bodies",
+    )
+    parser.add_argument("--quick", action="store_true", help="try each setting once, for 1.5 seconds")
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=Path(FILE),
+        metavar="FILE",
+        help=f"file to write the settings to; its other lines stay (default: {FILE})",
+    )
+    parser.add_argument(
+        "--fresh", action="store_true", help="measure everything again, also what an earlier run measured"
+    )
     parser.set_defaults(run=run)
 
 

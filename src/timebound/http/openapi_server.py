@@ -106,6 +106,7 @@ def _problem_schema() -> Json:
             "status": {"type": "integer"},
             "detail": {"type": "string"},
             "code": {"type": "string", "description": "Stable; made for programs."},
+            "old_code": {"type": "string", "description": "What the code was called in the last release; goes away."},
             "field": {"type": "string", "description": "The body field at fault, if it is one."},
             "request_id": {"type": "string"},
         },

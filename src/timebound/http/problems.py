@@ -31,15 +31,15 @@ STATUSES: dict[str, tuple[int, str]] = {
     "key_reused": (422, "Key reused with another body"),
     "too_long": (422, "Too long for the model"),
     "queue_full": (429, "Too many requests"),
-    "hopeless": (429, "Too late already"),
-    "displaced": (429, "Too many requests"),
+    "deadline_unreachable": (429, "The deadline cannot be met"),
+    "overloaded": (429, "Too many requests"),
     "too_late": (429, "Too many requests"),
     "rate_limited": (429, "Too many requests"),
     "client_busy": (429, "Too much at once"),
     "headers_too_large": (431, "Headers too large"),
     "internal": (500, "Internal error"),
     "model_failed": (500, "The model failed"),
-    "poison": (500, "The request kills its worker"),
+    "crashes_worker": (500, "The request crashes its worker"),
     "not_ready": (503, "Not ready"),
     "store_unavailable": (503, "Store not available"),
     "draining": (503, "Shutting down"),
@@ -48,9 +48,21 @@ STATUSES: dict[str, tuple[int, str]] = {
     "deadline_missed": (504, "Deadline missed"),
 }
 
+OLD_CODES = {
+    "hopeless": "deadline_unreachable",
+    "displaced": "overloaded",
+    "poison": "crashes_worker",
+}
+"""Codes that were renamed, and their new names. Bodies carry both until the next release; then this table goes away."""
+
+_WAS = {new: old for old, new in OLD_CODES.items()}
+
 
 class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A problem+json body (RFC 9457); `code` is stable, `detail` is for people, `field` is the part at fault."""
+    """A problem+json body (RFC 9457); `code` is stable, `detail` is for people, `field` is the part at fault.
+
+    `old_code` is what `code` was called in the release before.
+    """
 
     type: str
     title: str
@@ -59,17 +71,21 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
     code: str
     field: str | None = None
     request_id: str | None = None
+    old_code: str | None = None
 
 
 def status_of(code: str) -> int:
     """The HTTP status of an error code."""
-    return STATUSES.get(code, STATUSES["internal"])[0]
+    return STATUSES.get(OLD_CODES.get(code, code), STATUSES["internal"])[0]
 
 
 def problem_body(code: str, detail: str, *, field: str | None = None, request_id: str | None = None) -> bytes:
-    """The problem+json body for an error."""
+    """The problem+json body for an error; one that still has its old code gets the new one."""
+    code = OLD_CODES.get(code, code)
     status, title = STATUSES.get(code, STATUSES["internal"])
-    return msgspec.json.encode(Problem(f"urn:timebound:{code}", title, status, detail, code, field, request_id))
+    return msgspec.json.encode(
+        Problem(f"urn:timebound:{code}", title, status, detail, code, field, request_id, _WAS.get(code))
+    )
 
 
 def from_error(error: RequestError, request_id: str | None = None) -> bytes:

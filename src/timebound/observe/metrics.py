@@ -81,7 +81,7 @@ class Metrics(Collector):
         self._turned_away: defaultdict[tuple[str, ...], int] = defaultdict(int)
         self._clients: defaultdict[tuple[str, ...], int] = defaultdict(int)
         self._lost: defaultdict[tuple[str, ...], int] = defaultdict(int)
-        self._poison: defaultdict[tuple[str, ...], int] = defaultdict(int)
+        self._crashing: defaultdict[tuple[str, ...], int] = defaultdict(int)
         self._degradations: defaultdict[tuple[str, ...], int] = defaultdict(int)
         self._ends: defaultdict[tuple[str, ...], int] = defaultdict(int)
         self._starts = 0
@@ -154,7 +154,7 @@ class Metrics(Collector):
         self._lost[event.model, event.loss] += 1
 
     def _quarantined(self, event: Quarantined) -> None:
-        self._poison[event.model,] += 1
+        self._crashing[event.model,] += 1
 
     def _kept(self, event: Kept) -> None:
         self._write_lag[event.model,].add(event.seconds)
@@ -194,7 +194,7 @@ class Metrics(Collector):
             self._degradations,
         )
         yield _counter("batches_lost", "Batches whose worker died, and how.", ("model", "loss"), self._lost)
-        yield _counter("quarantined", "Bodies that killed their worker and were locked up.", ("model",), self._poison)
+        yield _counter("quarantined", "Bodies set aside because they crash their worker.", ("model",), self._crashing)
         yield _counter("results_not_kept", "Results that Redis did not get.", ("model", "reason"), self._unkept)
         yield _counter("take_overs", "Requests taken over from a server that died.", ("model",), self._take_overs)
         yield _counter(

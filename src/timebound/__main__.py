@@ -1,0 +1,7 @@
+"""`python -m timebound` does what `timebound` does."""
+
+import sys
+
+from timebound.cli import main
+
+sys.exit(main())

@@ -1,0 +1,55 @@
+"""What every command shares: how it is called, and what its help says."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from timebound import __version__
+from timebound.cli import make_parser
+
+
+def commands(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    yield parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for below in action.choices.values():
+                yield from commands(below)
+
+
+COMMANDS = {command.prog: command for command in commands(make_parser())}
+
+
+@pytest.mark.parametrize("module", ["timebound", "timebound.cli"])
+def test_the_package_runs_like_the_command(module: str) -> None:
+    shown = subprocess.run([sys.executable, "-m", module, "--version"], capture_output=True, text=True, check=True)
+    assert shown.stdout == f"timebound {__version__}\n"
+    wrong = subprocess.run([sys.executable, "-m", module, "serve"], capture_output=True, text=True, check=False)
+    assert wrong.returncode == 2
+    assert wrong.stderr.startswith("timebound serve: ")
+
+
+def test_every_command_is_called_by_the_name_of_the_package() -> None:
+    assert len(COMMANDS) > 15
+    assert all(name == "timebound" or name.startswith("timebound ") for name in COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_help_of_every_command_has_examples(name: str) -> None:
+    shown = COMMANDS[name].format_help()
+    assert "examples:\n" in shown
+    assert re.search(rf"^  {name}\b", shown, re.M)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_flag_says_what_it_is_for_in_a_phrase(name: str) -> None:
+    for action in COMMANDS[name]._actions:
+        if not isinstance(action, argparse._SubParsersAction):
+            meaning = (action.help or "").partition(" (default")[0]
+            assert len(meaning.split()) >= 3 or meaning in ("show tracebacks", "print JSON"), (action.dest, meaning)
+            assert "likewise" not in meaning, action.dest
