@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from timebound.errors import RequestError
-from timebound.http.intake import timeout_s
+from timebound.http.headers import timeout_s
 
 MS, GRPC = b"timebound-timeout-ms", b"grpc-timeout"
 SECONDS, ENVOY = b"x-request-timeout-seconds", b"x-envoy-expected-rq-timeout-ms"

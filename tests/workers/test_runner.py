@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 import timebound as tb
 from timebound.clock import ManualClock
 from timebound.types import Outcome, Report, Timing
-from timebound.workers.runner import Runner, stack
+from timebound.workers.members import open_runner
+from timebound.workers.runner import stack
 
 
 class Doubler(tb.Model):
@@ -50,7 +51,7 @@ class Raw(tb.Model):
 
 
 def run(model: tb.Model, bodies: Sequence[bytes]) -> list[Outcome]:
-    report = Runner(model, ManualClock()).run(bodies)
+    report = open_runner(model, ManualClock()).run(bodies)
     assert report is not None
     outcomes = report.outcomes
     assert len(outcomes) == len(bodies)
@@ -232,7 +233,7 @@ def test_an_answer_json_cannot_say_is_the_models_failure(caplog: pytest.LogCaptu
 
 def test_a_raw_model_gets_bytes_even_from_a_view() -> None:
     seen: list[Any] = []
-    runner = Runner(Raw(), ManualClock())
+    runner = open_runner(Raw(), ManualClock())
     runner.model.prepare = lambda request: seen.append(request) or "ok"  # type: ignore[method-assign, func-returns-value]
     runner.run([memoryview(b"xxabcxx")[2:-2]])
     assert seen == [b"abc"]
@@ -290,16 +291,16 @@ def test_the_time_of_each_stage_is_told() -> None:
         def finish(self, output: Any, request: Any) -> Any:
             return clock.advance(100)
 
-    report = Runner(Slow(), clock).run([b"a", b"b"])
+    report = open_runner(Slow(), clock).run([b"a", b"b"])
     assert report is not None
     assert report.timing == Timing(2, 10, 200)
 
 
 def test_a_runner_knows_the_models_name_and_members() -> None:
     model = Raw()
-    assert (Runner(model, ManualClock()).name, Runner(model, ManualClock()).members) == ("raw", 1)
+    assert (open_runner(model, ManualClock()).name, open_runner(model, ManualClock()).members) == ("raw", 1)
     model.net = tb.ensemble(len, len, len)
-    assert Runner(model, ManualClock()).members == 3
+    assert open_runner(model, ManualClock()).members == 3
 
 
 @pytest.mark.parametrize("stage", ["prepare", "infer", "finish"])
@@ -344,7 +345,7 @@ def test_members_done_before_it_has_to_ask_are_noted_and_the_next_goes_on_at_onc
         clock.advance(0.06)
         return True
 
-    report = Runner(model, clock).run([b"1"], ask, ask_after_s=0.05)
+    report = open_runner(model, clock).run([b"1"], ask, ask_after_s=0.05)
     assert report is not None
     assert [(r.members, r.is_note, r.outcomes[0].body) for r in reports] == [(1, True, b"[1.0]"), (2, False, b"[2.5]")]
     assert (report.members, report.is_note, report.outcomes[0].body) == (3, False, b"[4.0]")
@@ -366,7 +367,7 @@ def test_a_member_that_fails_comes_after_a_report_of_those_before_it() -> None:
         reports.append(report)
         return True
 
-    report = Runner(model, ManualClock()).run([b"1"], ask, ask_after_s=9.0)
+    report = open_runner(model, ManualClock()).run([b"1"], ask, ask_after_s=9.0)
     assert report is not None
     assert [(r.members, r.outcomes[0].code) for r in reports] == [(1, "")]
     assert [outcome.code for outcome in report.outcomes] == ["model_failed"]

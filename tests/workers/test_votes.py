@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import timebound as tb
 from timebound.clock import ManualClock
 from timebound.types import Outcome, Report
-from timebound.workers.runner import Runner
+from timebound.workers.members import open_runner
 from timebound.workers.votes import MAX_BYTES, votes_line
 
 
@@ -49,7 +49,7 @@ def bodies(*numbers: float) -> list[bytes]:
 
 
 def run(numbers: Sequence[float], asked: Sequence[int], model: tb.Model | None = None, **options: Any) -> Report:
-    report = Runner(model or Adders(), ManualClock()).run(bodies(*numbers), votes=asked, **options)
+    report = open_runner(model or Adders(), ManualClock()).run(bodies(*numbers), votes=asked, **options)
     assert report is not None
     return report
 
@@ -115,7 +115,7 @@ def test_after_each_member_there_are_the_votes_so_far() -> None:
         seen.append(report)
         return True
 
-    last = Runner(Adders(), ManualClock()).run(bodies(1, 2), ask, votes=[1])
+    last = open_runner(Adders(), ManualClock()).run(bodies(1, 2), ask, votes=[1])
     assert last is not None
     assert [told(report) for report in (*seen, last)] == [{1: ballot(3, 7)[:1]}, {1: ballot(3, 7)}]
 

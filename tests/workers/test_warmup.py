@@ -21,7 +21,7 @@ from timebound.errors import SetupError
 from timebound.model import request_schema
 from timebound.schema import sample
 from timebound.types import Body, ModelInfo
-from timebound.workers.runner import Runner
+from timebound.workers.members import open_runner
 from timebound.workers.warmup import warm_up
 
 
@@ -50,7 +50,7 @@ class Typed(Echo):
 
 def warm(model: tb.Model) -> ModelInfo:
     clock = ManualClock()
-    return warm_up(Runner(model, clock), clock)
+    return warm_up(open_runner(model, clock), clock)
 
 
 def complaint(model: tb.Model) -> str:
@@ -153,7 +153,7 @@ def test_the_second_run_is_the_first_guess_of_a_duration() -> None:
             clock.advance(next(times))
             return ["ok"] * len(batch)
 
-    assert warm_up(Runner(Lazy(), clock), clock).warm_up_s == 0.25
+    assert warm_up(open_runner(Lazy(), clock), clock).warm_up_s == 0.25
 
 
 def test_an_onnx_file_warms_itself_up(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from timebound.lab.load.processes import pss_mib
 from timebound.model import Model, name_of
 from timebound.target import describe, load_models, sentence
 from timebound.types import ModelInfo
+from timebound.workers.members import open_runner
 from timebound.workers.runner import Runner
 from timebound.workers.warmup import warm_up
 
@@ -125,7 +126,7 @@ def main(target: str, threads: str, budget_s: str, answers: str, engines: str) -
 
 
 def _try(model: Model, habits: Habits, budget_s: float, clock: Clock, say: Callable[[Word], None]) -> Seen:
-    runner = Runner(model, clock)
+    runner = open_runner(model, clock)
     say(Stage(f"{runner.name}'s first run"))
     habits.heard.clear()
     habits.listen_to(model)  # from the first run on: a connection that is opened then and kept is waited for ever after

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import math
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from itertools import count
 from typing import Any, Protocol
@@ -20,6 +20,7 @@ from timebound.clock import Clock
 from timebound.errors import BadInput, RequestError
 from timebound.events import Answered, Events, Refused
 from timebound.http.cors import Cors, as_head
+from timebound.http.headers import LIMITS, read_key, read_priority, read_votes, timeout_s
 from timebound.http.problems import status_of
 from timebound.http.routes import Route
 from timebound.http.surfaces.base import Asked, Item
@@ -90,10 +91,10 @@ class Intake:
         try:
             if client is not None:
                 taken.let_in(client)
-            limit_s = timeout_s(headers, route.deadline_s, self._cap_s)
             taken.asked = asked = route.surface.read(fields, body)
-            if asked.timeout_s is not None:
-                limit_s = min(limit_s, asked.timeout_s)
+            limit_s = min(asked.timeout_s or route.deadline_s, self._cap_s)
+            if not LIMITS.keys().isdisjoint(fields):
+                limit_s = timeout_s(headers, limit_s, min(asked.timeout_s or math.inf, self._cap_s))
             taken.ask(fields, arrived + limit_s, hold)
         except RequestError as error:
             taken.refuse(error)
@@ -144,11 +145,13 @@ class Taken:
         """Submit every item; raises `RequestError` if the headers are wrong."""
         assert self.asked is not None
         items = self.asked.items
-        key = _header_key(fields)
-        priority = _priority(fields.get(b"timebound-priority"))
-        votes = _wants_votes(fields.get(b"timebound-details"))
-        if self.asked.priority is not None:
-            priority = self.asked.priority
+        key, priority, votes = None, self.asked.priority, False
+        if b"idempotency-key" in fields:
+            key = read_key(fields[b"idempotency-key"])
+        if b"timebound-priority" in fields:
+            priority = read_priority(fields[b"timebound-priority"])
+        if b"timebound-details" in fields:
+            votes = read_votes(fields[b"timebound-details"])
         for place, item in enumerate(items):
             own = (item.key or None) if key is None else key if len(items) == 1 else f"{key}#{place}"
             question = self._question(item, own, deadline, priority)
@@ -245,82 +248,3 @@ def in_namespace(client: str, key: str) -> str:
 
 def _with_lines(respond: Respond, lines: bytes) -> Respond:
     return lambda status, head, body: respond(status, head + lines, body)
-
-
-# ---------------------------------------------------------------------- what headers say, in every protocol
-
-
-def _header_key(fields: Mapping[bytes, bytes]) -> str | None:
-    given = fields.get(b"idempotency-key", b"").strip()
-    if not given:
-        return None
-    try:
-        key = given.decode()  # as clients mean it: UTF-8 where it is that, as in a body or a URL
-    except UnicodeDecodeError:
-        key = given.decode("latin-1")
-    if len(key) > MAX_KEY:
-        raise _bad_header("idempotency-key", f"has more than {MAX_KEY} characters")
-    return key
-
-
-def _priority(value: bytes | None) -> int | None:
-    if value is None:
-        return None
-    if len(value) > 3 or not value.strip().removeprefix(b"-").isdigit():
-        raise _bad_header("timebound-priority", "must be a whole number, such as 1; higher goes first")
-    return int(value)
-
-
-def _wants_votes(value: bytes | None) -> bool:
-    if value is None:
-        return False
-    if value.strip().lower() != b"votes":
-        raise _bad_header("timebound-details", "must be: votes")
-    return True
-
-
-def _bad_header(name: str, what: str) -> RequestError:
-    return RequestError(f"{name} {what}", code="bad_header", field=name)
-
-
-def _milliseconds(value: str) -> float:
-    return float(value) * 1e-3
-
-
-_GRPC_UNITS = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
-
-
-def _grpc(value: str) -> float:
-    digits, unit = value[:-1], value[-1:]
-    if not digits.isdecimal() or len(digits) > 8:
-        raise ValueError(value)
-    return int(digits) * _GRPC_UNITS[unit]
-
-
-# Header, how to read its value in seconds, and what to say it should look like.
-_LIMITS: dict[bytes, tuple[Callable[[str], float], str]] = {
-    b"timebound-timeout-ms": (_milliseconds, "milliseconds, such as 250"),
-    b"grpc-timeout": (_grpc, "digits and a unit of H, M, S, m, u, n, such as 250m"),
-    b"x-request-timeout-seconds": (float, "seconds, such as 0.25"),
-    b"x-envoy-expected-rq-timeout-ms": (_milliseconds, "milliseconds, such as 250"),
-}
-
-
-def timeout_s(headers: Iterable[tuple[bytes, bytes]], default_s: float, cap_s: float) -> float:
-    """Seconds this request may take: the smallest header, else the model's own; never above the server's cap.
-
-    A header may come several times, from several proxies on the way; names are in lower case.
-    """
-    smallest: float | None = None
-    for name, value in headers:
-        if name not in _LIMITS:
-            continue
-        read, form = _LIMITS[name]
-        try:
-            length = read(value.decode("ascii").strip())
-        except (ValueError, KeyError, OverflowError):
-            length = math.nan
-        if not 0 < length < math.inf:
-            raise _bad_header(name.decode(), f"must be {form}")
-        smallest = length if smallest is None else min(smallest, length)
-    return min(default_s if smallest is None else smallest, cap_s)

@@ -25,6 +25,7 @@ from timebound.lab.load.payloads import from_folder, from_lines
 from timebound.model import example_body, request_schema
 from timebound.target import describe, sentence
 from timebound.types import ENGINES
+from timebound.workers.members import open_runner
 from timebound.workers.runner import Runner
 from timebound.workers.samples import read_samples
 from timebound.workers.warmup import warm_up
@@ -67,7 +68,7 @@ class Respondent:
     """A model on one engine."""
 
     def __init__(self, target: Path, name: str, engine: str, clock: Clock) -> None:
-        self.runner = Runner(chosen_model(target, name, threads=1, engine=engine), clock)
+        self.runner = open_runner(chosen_model(target, name, threads=1, engine=engine), clock)
         warm_up(self.runner, clock)
 
     def outputs(self, questions: Sequence[Question]) -> list[Any]:

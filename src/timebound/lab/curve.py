@@ -16,6 +16,7 @@ from timebound.model import Model, example_body, name_of, request_schema
 from timebound.schema import sample
 from timebound.target import load_models, sentence
 from timebound.types import Body, ModelInfo, Timing
+from timebound.workers.members import open_runner
 from timebound.workers.runner import Runner
 from timebound.workers.warmup import warm_up
 
@@ -111,7 +112,7 @@ def main(target: str, name: str, threads: str, budget_s: str, engine: str = "") 
     clock = MonotonicClock()
     try:
         model = chosen_model(Path(target), name, threads=int(threads), engine=engine)
-        runner = Runner(model, clock)
+        runner = open_runner(model, clock)
         info = warm_up(runner, clock)
         body = body_of(model)
         own, engines = engines_of(model)

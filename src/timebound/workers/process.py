@@ -23,6 +23,7 @@ from timebound.model import doubtful_attributes
 from timebound.target import load_models, sentence
 from timebound.workers import wire
 from timebound.workers.errands import serve_errands
+from timebound.workers.members import open_runner
 from timebound.workers.runner import Runner
 from timebound.workers.slots import serve_slot
 from timebound.workers.warmup import warm_up
@@ -74,7 +75,7 @@ def _open(load: wire.Load) -> tuple[Mapping[str, Runner], wire.Ready]:
         Path(load.target), threads=load.threads, slots=load.max_slots, engines=load.engines, versions=load.versions
     )
     clock = MonotonicClock()
-    runners = {runner.name: runner for runner in (Runner(model, clock) for model in models)}
+    runners = {runner.name: runner for runner in (open_runner(model, clock) for model in models)}
     infos = [warm_up(runner, clock) for runner in runners.values()]
     slots = load.max_slots if all(info.is_parallel for info in infos) else 1
     for runner in runners.values():
