@@ -1,41 +1,20 @@
-"""Who gets which answer, and when at the latest: attempts, their guards, fallbacks and refusals.
+"""What those who wait get if it is not the full answer.
 
-Best first: the full answer; the members that are done when time is up or the backlog needs the slot; the model's
-fallback; a refusal. Each attempt has a guard, a timer shortly before its deadline, that gives the best there is then.
-So nobody is answered late, whatever the predictions were worth.
+Best first: the members that are done when time is up or the backlog needs the slot; the model's fallback; a refusal.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
-from heapq import heapify, heappop, heappush
-from itertools import count
-from math import inf
-from typing import Protocol
+from typing import Any, Protocol
 
-import msgspec
-
-from timebound.clock import Clock
 from timebound.errors import BadInput, CrashesWorker, DeadlineMissed, Refusal, RequestError
 from timebound.events import Degraded, Events
-from timebound.requests.claims import Claims, is_worth_keeping
-from timebound.requests.margin import Margin, Pulse
+from timebound.requests.attempts import Attempts, deliver
+from timebound.requests.claims import is_worth_keeping
 from timebound.requests.request import Attempt, Phase, Request
 from timebound.scheduler.scheduler import Scheduler
-from timebound.types import Deliver, Outcome, Quality, Question, Result, Source
-
-_MOST_OF_A_LIMIT = 0.1
-"""No more than this share of a request's time is kept free at its end, for writing and for its fallback each."""
-
-_HALF_A_LIMIT, _ROUND_TRIP_S = 0.5, 0.002
-"""Of a short limit more is kept free for a fallback, up to half: to and from another process takes what it takes."""
-
-_LEAST_OF_A_LIMIT, _ENOUGH_S = 0.01, 0.02
-"""Of a long limit this share is kept free, up to so many seconds: it costs little, and stalls come unasked."""
-
-_WORTH_ARMING, _WORTH_ARMING_S = 1.25, 0.002
-"""Guards that are set are moved only if so much more is to be kept free than when they were set: it costs a heap."""
+from timebound.types import Outcome, Quality, Result, Source
 
 _REFUSALS = {
     "queue_full": "too many requests are waiting already",
@@ -52,139 +31,13 @@ class Helper(Protocol):
     def fallback(self, model: str, body: bytes, done: Callable[[Outcome | None], None]) -> None: ...
 
 
-class Answers:
-    """The attempts that wait. Every attempt that is added gets exactly one delivery, unless it is dropped."""
+class Answers(Attempts):
+    """Attempts that are given up in time, each with the best it can have."""
 
-    def __init__(
-        self,
-        scheduler: Scheduler,
-        *,
-        helper: Helper,
-        clock: Clock,
-        events: Events,
-        loop: asyncio.AbstractEventLoop,
-        margin_s: float,
-        claims: Claims,
-        is_busy: Callable[[], object],
-        watch: Callable[[float, float], None],
-    ) -> None:
-        self._scheduler = scheduler
-        self._claims = claims
+    def __init__(self, scheduler: Scheduler, *, helper: Helper, events: Events, **wiring: Any) -> None:
+        super().__init__(scheduler, **wiring)
         self._helper = helper
-        self._clock = clock
         self._events = events
-        self._loop = loop
-        self._watch = watch
-        self.margin = Margin(margin_s)
-        self._fallback_time = Margin(0.020, floor_s=0.010)
-        self.by_key: dict[tuple[str, str], Request] = {}
-        """The requests with a key that another attempt can join."""
-        self._drains: list[asyncio.Future[None]] = []
-        self._guards: list[tuple[float, int]] = []  # a heap of when and whom; whoever is answered is skipped
-        self._guarded: dict[int, Attempt] = {}
-        self._numbers = count()
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = inf
-        self._armed_with_s = margin_s
-        self.pulse = Pulse(self._beat, is_needed=lambda: bool(self._guarded or is_busy()), clock=clock, loop=loop)
-
-    @property
-    def waiting(self) -> int:
-        """How many attempts wait."""
-        return len(self._guarded)
-
-    async def drained(self) -> None:
-        """Return when no attempt waits."""
-        if self._guarded:
-            idle = self._loop.create_future()
-            self._drains.append(idle)
-            await idle
-
-    # ------------------------------------------------------------------ attempts
-
-    def queued(self) -> list[Request]:
-        """The requests somebody waits for that have not started."""
-        requests = {id(attempt.request): attempt.request for attempt in self._guarded.values()}
-        return [request for request in requests.values() if request.phase is Phase.QUEUED]
-
-    def add(self, request: Request, question: Question, deliver: Deliver, *, has_joined: bool = False) -> Attempt:
-        """One more client waits for `request`."""
-        if not self.pulse.is_running:
-            self.pulse.start()
-            self._keep_free(0.0, self._clock.now())  # nobody has waited for a while: old stalls are forgotten
-        attempt = Attempt(next(self._numbers), question, deliver, request, has_joined)
-        self._guarded[attempt.number] = attempt
-        request.attempts.append(attempt)
-        if request.key is not None:
-            self.by_key.setdefault(request.key, request)
-        self._arm(attempt)
-        return attempt
-
-    def drop(self, attempt: Attempt) -> None:
-        """The client has left. Its request is dropped before it runs, unless a retry may come for it by its key."""
-        request = attempt.request
-        if attempt.number not in self._guarded:
-            return
-        self._remove(attempt)
-        if request.attempts:
-            self._follow(request)
-            return
-        keep = request.key is not None and request.phase in (Phase.QUEUED, Phase.RUNNING)
-        keep = keep and not request.is_suspect  # a worker is risked only for somebody who waits
-        self._scheduler.abandon(request, keep=keep)
-        if not keep:
-            self.forget(request)
-
-    def forget(self, request: Request) -> None:
-        """Nobody can join it any more; unless it runs, nothing is left of it."""
-        if request.phase is not Phase.RUNNING:
-            if request.phase is not Phase.FALLING:
-                request.phase = Phase.DONE
-            if request.owns_key:
-                self._claims.release(request)
-        if request.key is not None and self.by_key.get(request.key) is request:
-            del self.by_key[request.key]
-
-    def _remove(self, attempt: Attempt) -> None:
-        attempt.request.attempts.remove(attempt)
-        self._close(attempt)
-
-    def _close(self, attempt: Attempt) -> None:
-        del self._guarded[attempt.number]
-        if not self._guarded:
-            for idle in self._drains:
-                if not idle.done():
-                    idle.set_result(None)
-            self._drains.clear()
-
-    def due(self, question: Question) -> float:
-        """The deadline for the scheduler, which keeps its whole margin before it: of a short limit that is too much."""
-        return question.deadline + self._scheduler.margin_s - self.margin_of(question)
-
-    def earliest(self, request: Request) -> float:
-        """The first deadline of those who wait for it: by that it is to be computed."""
-        return min(self.due(attempt.question) for attempt in request.attempts)
-
-    def _follow(self, request: Request) -> None:
-        """Somebody waits no more: the request has the time of those who still do, and keeps its rank."""
-        if request.phase is Phase.QUEUED and (deadline := self.earliest(request)) > request.deadline:
-            self._scheduler.renew(request, deadline, is_retry=request.is_retry)
-
-    # ------------------------------------------------------------------ answers
-
-    def give(self, request: Request, result: Result | RequestError) -> None:
-        """Give every attempt that waits this answer, and keep it for those to come."""
-        # Before anyone is answered: the next request on a connection may have the same key. Writing comes later.
-        if request.owns_key:
-            self._claims.settle(request, result)
-        attempts, request.attempts = request.attempts, []
-        if not attempts:
-            return
-        self._scheduler.withdraw(request)
-        self.forget(request)
-        for attempt in attempts:
-            self._close(attempt)
-            _deliver(attempt, result)
 
     def give_up(self, request: Request, reason: str, retry_after_s: float | None = None) -> None:
         """The policy will not run this request: the members it has, its fallback, or a refusal, now."""
@@ -207,8 +60,59 @@ class Answers:
         if len(late) == len(request.attempts):
             return False
         for attempt in late:
-            self._give_best(attempt, reason)
+            self.give_best(attempt, reason)
         return True
+
+    def give_best(self, attempt: Attempt, reason: str) -> None:
+        """One attempt's time is up."""
+        request = attempt.request
+        if request.best is not None:
+            self._events.emit(Degraded(request.info.name, 1, Quality.PARTIAL, reason))
+            self._finish(attempt, request.best)
+        elif request.info.has_fallback and not attempt.is_last_chance:
+            self._fall_back(attempt, reason)
+        else:
+            self._finish(attempt, self._refusal(request, reason))
+
+    def _fall_back(self, attempt: Attempt, reason: str) -> None:
+        attempt.is_last_chance = True
+        self.arm(attempt)
+        asked = self._clock.now()
+
+        def done(outcome: Outcome | None) -> None:
+            now = self._clock.now()
+            self.fallback_time.observe(now - asked)
+            if attempt.number not in self._guarded:
+                return  # the model, or the guard, was faster
+            if outcome is None:
+                self._finish(attempt, self._refusal(attempt.request, reason))
+                return
+            info = attempt.request.info
+            self._events.emit(Degraded(info.name, 1, Quality.FALLBACK, reason))
+            waited_s = now - attempt.question.arrived
+            result = Result(outcome, Quality.FALLBACK, Source.COMPUTED, 0, info.members, 0, waited_s)
+            self._finish(attempt, result)
+
+        self._helper.fallback(attempt.request.info.name, attempt.question.body, done)
+
+    def _finish(self, attempt: Attempt, result: Result | RequestError) -> None:
+        """Answer one attempt; the request itself goes on only for others that wait for it."""
+        request = attempt.request
+        is_running = request.phase is Phase.RUNNING
+        # While it runs, a better answer may come of it for those who wait elsewhere.
+        if request.owns_key and is_worth_keeping(result) and not is_running:
+            assert isinstance(result, Result)
+            self._claims.keep(request, result)
+        self.remove(attempt)
+        if request.attempts:
+            self.follow(request)
+        else:
+            if not (is_running and request.key is not None and isinstance(result, RequestError)):
+                self._scheduler.withdraw(request)
+            # While it runs a retry may still join it: the same work is not done twice.
+            if not is_running:
+                self.forget(request)
+        deliver(attempt, result)
 
     def _refusal(self, request: Request, reason: str, retry_after_s: float | None = None) -> RequestError:
         if reason == "removed":
@@ -224,145 +128,3 @@ class Answers:
             return DeadlineMissed(f"the deadline came {where}")
         wait_s = self._scheduler.retry_after_s(self._clock.now()) if retry_after_s is None else retry_after_s
         return Refusal(_REFUSALS[reason], code=reason, retry_after_s=wait_s)
-
-    def _finish(self, attempt: Attempt, result: Result | RequestError) -> None:
-        """Answer one attempt; the request itself goes on only for others that wait for it."""
-        request = attempt.request
-        is_running = request.phase is Phase.RUNNING
-        # While it runs, a better answer may come of it for those who wait elsewhere.
-        if request.owns_key and is_worth_keeping(result) and not is_running:
-            assert isinstance(result, Result)
-            self._claims.keep(request, result)
-        self._remove(attempt)
-        if request.attempts:
-            self._follow(request)
-        else:
-            if not (is_running and request.key is not None and isinstance(result, RequestError)):
-                self._scheduler.withdraw(request)
-            # While it runs a retry may still join it: the same work is not done twice.
-            if not is_running:
-                self.forget(request)
-        _deliver(attempt, result)
-
-    def _give_best(self, attempt: Attempt, reason: str) -> None:
-        """One attempt's time is up."""
-        request = attempt.request
-        if request.best is not None:
-            self._events.emit(Degraded(request.info.name, 1, Quality.PARTIAL, reason))
-            self._finish(attempt, request.best)
-        elif request.info.has_fallback and not attempt.is_last_chance:
-            self._fall_back(attempt, reason)
-        else:
-            self._finish(attempt, self._refusal(request, reason))
-
-    def _fall_back(self, attempt: Attempt, reason: str) -> None:
-        attempt.is_last_chance = True
-        self._arm(attempt)
-        asked = self._clock.now()
-
-        def done(outcome: Outcome | None) -> None:
-            now = self._clock.now()
-            self._fallback_time.observe(now - asked)
-            if attempt.number not in self._guarded:
-                return  # the model, or the guard, was faster
-            if outcome is None:
-                self._finish(attempt, self._refusal(attempt.request, reason))
-                return
-            info = attempt.request.info
-            self._events.emit(Degraded(info.name, 1, Quality.FALLBACK, reason))
-            waited_s = now - attempt.question.arrived
-            result = Result(outcome, Quality.FALLBACK, Source.COMPUTED, 0, info.members, 0, waited_s)
-            self._finish(attempt, result)
-
-        self._helper.fallback(attempt.request.info.name, attempt.question.body, done)
-
-    # ------------------------------------------------------------------ the guard
-
-    def strain(self, *, is_on: bool) -> None:
-        """Processes are being started, or are up."""
-        self.margin.is_strained = is_on
-        self._keep_free(0.0, self._clock.now())
-
-    def _beat(self, late_s: float, now: float) -> None:
-        self._keep_free(late_s, now)
-        self._watch(late_s, now)
-
-    def _keep_free(self, late_s: float, now: float) -> None:
-        """The process was woken so late: what is kept free follows, for those who wait already as for those to come."""
-        self.margin.woke(late_s, now)
-        margin_s = self._scheduler.margin_s = self.margin.seconds
-        if margin_s > _WORTH_ARMING * self._armed_with_s + _WORTH_ARMING_S:
-            self._armed_with_s = margin_s
-            self._arm_all(now)
-        else:
-            # What is armed too early is armed again when it fires.
-            self._armed_with_s = min(self._armed_with_s, margin_s)
-
-    def _arm_all(self, now: float) -> None:
-        """Set every guard earlier; those whose time has come by that fire now."""
-        for attempt in self._guarded.values():
-            attempt.guard_at = min(attempt.guard_at, self._guard_at(attempt))
-        self._guards[:] = [(attempt.guard_at, number) for number, attempt in self._guarded.items()]
-        heapify(self._guards)
-        if self._guards and self._guards[0][0] < self._timer_at:
-            self._set_timer(self._guards[0][0])
-        if self._timer_at <= now:
-            self._on_timer()
-
-    def _guard_at(self, attempt: Attempt) -> float:
-        """When this attempt must be given what there is; earlier by a fallback's time where one would be needed."""
-        question, request = attempt.question, attempt.request
-        margin = self.margin_of(question)
-        if request.info.has_fallback and request.best is None and not attempt.is_last_chance:
-            limit_s = question.deadline - question.arrived
-            most_s = max(_MOST_OF_A_LIMIT * limit_s, min(_HALF_A_LIMIT * limit_s, _ROUND_TRIP_S))
-            margin += min(self._fallback_time.seconds, most_s)
-        return question.deadline - margin
-
-    def margin_of(self, question: Question) -> float:
-        """What is kept free before this attempt's deadline."""
-        limit_s = question.deadline - question.arrived
-        least_s = min(_LEAST_OF_A_LIMIT * limit_s, _ENOUGH_S)
-        return min(max(self.margin.seconds, least_s), _MOST_OF_A_LIMIT * limit_s)
-
-    def _arm(self, attempt: Attempt) -> None:
-        at = attempt.guard_at = self._guard_at(attempt)
-        heappush(self._guards, (at, attempt.number))
-        if at < self._timer_at:
-            self._set_timer(at)
-
-    def _set_timer(self, at: float) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer_at = at
-        self._timer = self._loop.call_later(max(0.0, at - self._clock.now()), self._on_timer)
-
-    def _on_timer(self) -> None:
-        """One timer serves all guards: most requests are answered long before theirs, and cost only a heap entry."""
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer, self._timer_at = None, inf
-        now, guards = self._clock.now(), self._guards
-        if guards and guards[0][1] in self._guarded:
-            self.margin.observe(max(0.0, now - guards[0][0]))  # once a firing: a pause is one accident, not many
-        while guards and (guards[0][0] <= now or guards[0][1] not in self._guarded):
-            at, number = heappop(guards)
-            attempt = self._guarded.get(number)
-            if attempt is None or attempt.guard_at != at:
-                continue
-            if now < self._guard_at(attempt):  # a partial answer has come meanwhile, and needs no fallback's time
-                self._arm(attempt)
-            else:
-                self._give_best(attempt, "guard")
-        if len(guards) > 2 * len(self._guarded) + 1024:
-            guards[:] = [entry for entry in guards if entry[1] in self._guarded]
-            heapify(guards)
-        if guards:
-            self._set_timer(guards[0][0])
-
-
-def _deliver(attempt: Attempt, result: Result | RequestError) -> None:
-    # A fallback is computed for each attempt by itself.
-    if attempt.has_joined and isinstance(result, Result) and result.quality is not Quality.FALLBACK:
-        result = msgspec.structs.replace(result, source=Source.JOINED)
-    attempt.deliver(result)

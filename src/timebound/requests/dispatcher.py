@@ -21,16 +21,16 @@ import msgspec
 from timebound.catalogue import Catalogue
 from timebound.clock import Clock, Wall
 from timebound.errors import KeyReused, Refusal, RequestError
-from timebound.events import BatchesShrunk, BatchFinished, BatchStarted, Degraded, Events
+from timebound.events import BatchFinished, BatchStarted, Degraded, Events
 from timebound.requests.answers import Answers, Helper
 from timebound.requests.claims import Claims
 from timebound.requests.copies import Copies
 from timebound.requests.floor import Floor, Sent, Slot, Slots
 from timebound.requests.losses import Losses
+from timebound.requests.models import Models
 from timebound.requests.request import Attempt, Phase, Request
-from timebound.requests.watchdog import Watchdog
 from timebound.scheduler.scheduler import Scheduler
-from timebound.scheduler.ticket import Batch, ModelSpec, Step
+from timebound.scheduler.ticket import Batch, Step
 from timebound.store.base import Store
 from timebound.types import UNFINISHED, Deliver, Loss, ModelInfo, Outcome, Quality, Question, Report, Result
 
@@ -68,14 +68,11 @@ class Dispatcher:
         self._clock = clock
         self._events = events
         self._loop = loop
-        self._max_queue = max_queue
-        self._profiles = profiles
-        self._models: dict[str, ModelInfo] = {}
-        self._successors: dict[str, str | None] = {}  # of models that are no longer served
+        self._models = Models(scheduler, profiles, max_queue)
+        self._infos = self._models.infos
         self._copies = Copies(self.submit, events)
         self._claims = Claims(store, wall)
         self._floor = Floor()
-        watchdog = Watchdog(self._floor.watched, limit_s=self._hang_limit_s, on_hang=self._kill)
         self._answers = Answers(
             scheduler,
             helper=helper,
@@ -85,11 +82,8 @@ class Dispatcher:
             margin_s=margin_s,
             claims=self._claims,
             is_busy=self._floor.watched,
-            watch=watchdog.look,
         )
-        self._losses = Losses(
-            scheduler, self._floor, self._answers, worker_of=slots.worker_of, clock=clock, events=events
-        )
+        self._losses = Losses(scheduler, self._floor, self._answers, slots=slots, clock=clock, events=events)
         self._numbers = count()
         self._poll_is_due = False
         self.is_closed = False
@@ -110,9 +104,7 @@ class Dispatcher:
     @property
     def is_stuck(self) -> bool:
         """Whether every slot has been at its batch for far longer than any batch takes."""
-        now, limit_s = self._clock.now(), self._scheduler.hang_limit_s
-        batches = [sent.batch for sent in self._floor.running.values()]
-        return not self._floor.free and bool(batches) and all(now - b.started > limit_s(b) for b in batches)
+        return self._losses.is_stuck
 
     @property
     def is_behind(self) -> Callable[[float], bool]:
@@ -133,31 +125,14 @@ class Dispatcher:
 
     def add_model(self, info: ModelInfo) -> None:
         """Accept requests for this model from now on; one that is known keeps what was learned."""
-        is_new, profile = info.name not in self._models, self._profiles.get(info.name)
-        self._models[info.name] = info
-        spec = ModelSpec(
-            info.name,
-            info.deadline_s,
-            info.members,
-            info.max_batch,
-            is_parallel=info.is_parallel,
-            max_queue=self._max_queue,
-            batch_sizes=tuple(info.batch_sizes),
-        )
-        self._scheduler.add_model(spec, profile)
-        if is_new and profile is None and info.warm_up_s > 0:
-            self._scheduler.guess(info.name, info.warm_up_s)
+        self._models.add(info)
 
     def remove_model(self, name: str, successor: str | None = None) -> None:
         """It is no longer served: what waits for it goes to its successor, or gets the best there is without it."""
-        del self._models[name]
-        self._successors[name] = successor
-        for request in self._scheduler.remove_model(name):
-            assert isinstance(request, Request)
+        for request in self._models.remove(name, successor):
             if successor is None:
                 self._answers.give_up(request, "removed")
             else:
-                request.model, request.info = successor, self._models[successor]
                 self._offer(request, self._clock.now())
 
     def close(self) -> None:
@@ -185,7 +160,7 @@ class Dispatcher:
         known = self._answers.by_key.get(key) if key is not None else None
         if known is not None:
             return self._join(known, question, deliver)
-        info = self._models.get(question.served or question.model)
+        info = self._infos.get(question.served or question.model)
         if info is None:
             raise RequestError(f"the model {question.model!r} is no longer served", code="unknown_model")
         request = Request(
@@ -283,31 +258,11 @@ class Dispatcher:
         lost = [sent for slot in slots if (sent := self._floor.lose(slot)) is not None]
         self._count_slots()
         for sent in lost:
-            self._hand_over(sent.batch)
+            self._models.hand_over(sent.batch)
         self._losses.lost(slots, lost, loss)
         for sent in lost:
             self._forget_unwanted(sent)
         self._poll()
-
-    def _hand_over(self, batch: Batch) -> None:
-        """A batch of a version that is no longer served was lost: its requests go to the version that took over."""
-        successor = self._successors.get(batch.model)
-        if batch.model not in self._models and successor in self._models:
-            batch.model = successor
-            for request in batch.tickets:
-                assert isinstance(request, Request)
-                request.model, request.info = successor, self._models[successor]
-
-    def _hang_limit_s(self, batch: Batch) -> float:
-        return self._losses.hang_limit_s(batch)
-
-    def _kill(self, hung: Batch) -> None:
-        """A batch hangs: its worker is killed; what that means for its slots is heard when it is gone."""
-        for slot, sent in self._floor.running.items():
-            if sent.batch is hung:
-                sent.is_hung = True
-                self._slots.kill(slot)
-                return
 
     def _count_slots(self) -> None:
         self._scheduler.set_slots(len(self._floor))
@@ -323,13 +278,13 @@ class Dispatcher:
         """Give every free slot that can be used its next batch."""
         self._poll_is_due = False
         now, free = self._clock.now(), self._floor.free
-        if (self._losses.trial_worker is not None or self._scheduler.has_suspects) and free:
+        if (self._losses.trials.worker is not None or self._scheduler.has_suspects) and free:
             trial = self._losses.next_trial(now)
             self._settle_aside()
             if trial is not None:
                 self._begin(*trial, now)
         while free:
-            slot = next(iter(free)) if self._losses.trial_worker is None else self._losses.open_slot()
+            slot = next(iter(free)) if self._losses.trials.worker is None else self._losses.open_slot()
             if slot is None:
                 return
             batch = self._scheduler.take(now)
@@ -345,7 +300,7 @@ class Dispatcher:
         if not self._answers.pulse.is_running:
             self._answers.pulse.start()
         queued = self._scheduler.queued()
-        info = self._models[batch.model]
+        info = self._infos[batch.model]
         left_s = min(info.deadline_s, batch.latest_end - now)
         ask_after_s = 0.0 if queued else max(0.0, _ASK_AFTER * left_s)
         votes = [place for place, each in enumerate(requests) if each.wants_votes] if info.members > 1 else []
@@ -367,7 +322,7 @@ class Dispatcher:
         batch, now = sent.batch, self._clock.now()
         seconds, sent.stage_started = now - sent.stage_started, now
         if report.is_short_of_memory:
-            self._shrink(sent, now)
+            self._losses.shrink(sent, is_certain=True)
         batch.inferred = sum([outcome.code in _INFERRED for outcome in report.outcomes])
         if report.members == report.of_members:
             self._scheduler.batch_done(batch, seconds, now)
@@ -397,11 +352,6 @@ class Dispatcher:
             self._poll()
         else:
             left()
-
-    def _shrink(self, sent: Sent, now: float) -> None:
-        limit = self._scheduler.short_of_memory(sent.batch, len(sent.requests), now, is_certain=True)
-        if limit is not None:
-            self._events.emit(BatchesShrunk(sent.batch.model, limit))
 
     def _deliver(self, sent: Sent, report: Report, step: Step) -> None:
         """Answer who leaves now, and keep for the others what they would be answered now."""

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from timebound.clock import Clock
 from timebound.errors import CopyLost
 from timebound.events import BatchesShrunk, BatchLost, Events, Quarantined
 from timebound.requests.answers import Answers
-from timebound.requests.floor import Floor, Sent, Slot
+from timebound.requests.floor import Floor, Sent, Slot, Slots
 from timebound.requests.quarantine import Quarantine, mark_of
 from timebound.requests.request import Request
 from timebound.requests.trials import Trials
+from timebound.requests.watchdog import Watchdog
 from timebound.scheduler.scheduler import Scheduler
 from timebound.scheduler.ticket import Batch
 from timebound.types import Loss
@@ -26,18 +27,21 @@ class Losses:
         floor: Floor,
         answers: Answers,
         *,
-        worker_of: Callable[[Slot], Hashable],
+        slots: Slots,
         clock: Clock,
         events: Events,
     ) -> None:
         self._scheduler = scheduler
         self._floor = floor
         self._answers = answers
-        self._worker_of = worker_of
+        self._slots = slots
+        self._worker_of = slots.worker_of
         self._clock = clock
         self._events = events
         self._quarantine = Quarantine()
-        self._trials = Trials(worker_of)
+        self.trials = Trials(slots.worker_of)
+        """Where suspects run, while there are any."""
+        answers.watch = Watchdog(floor.watched, limit_s=self._hang_limit_s, on_hang=self._kill).look
         self.suspects: Mapping[bytes, object] = self._quarantine.records
         """The bodies that may have killed a worker; usually none."""
 
@@ -45,18 +49,18 @@ class Losses:
 
     def found(self, slot: Slot) -> None:
         """A slot came up."""
-        self._trials.found(self._worker_of(slot))
+        self.trials.found(self._worker_of(slot))
 
     def lost(self, slots: Sequence[Slot], batches: Iterable[Sent], loss: Loss) -> None:
         """A worker with these slots is gone, and these batches with it: they run again, as long as there is time."""
         if slots and loss is not Loss.GONE:
-            self._trials.lost(self._worker_of(slots[0]))
+            self.trials.lost(self._worker_of(slots[0]))
         batches = list(batches)
         for sent in batches:
             self._events.emit(BatchLost(sent.batch.model, len(sent.requests), loss))
             self._drop_copies(sent)
             if loss is Loss.KILLED:
-                self._shrink(sent)
+                self.shrink(sent, is_certain=False)
             guilty = self._blame(sent.requests, loss, is_alone=len(batches) == 1)
             self._scheduler.batch_lost(sent.batch, self._clock.now(), guilty)
             if guilty is not None:
@@ -68,14 +72,31 @@ class Losses:
             sent.requests.remove(request)
             self._answers.give(request, CopyLost())
 
-    def _shrink(self, sent: Sent) -> None:
-        """Memory may have been short: smaller batches for a while."""
+    def shrink(self, sent: Sent, *, is_certain: bool) -> None:
+        """Memory was short, or may have been: smaller batches for a while."""
         batch, items, now = sent.batch, len(sent.requests), self._clock.now()
-        limit = self._scheduler.short_of_memory(batch, items, now, is_certain=False)
+        limit = self._scheduler.short_of_memory(batch, items, now, is_certain=is_certain)
         if limit is not None:
             self._events.emit(BatchesShrunk(batch.model, limit))
 
-    def hang_limit_s(self, batch: Batch) -> float:
+    # ------------------------------------------------------------------ hangs
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether every slot has been at its batch for far longer than any batch takes."""
+        now, limit_s = self._clock.now(), self._scheduler.hang_limit_s
+        batches = [sent.batch for sent in self._floor.running.values()]
+        return not self._floor.free and bool(batches) and all(now - b.started > limit_s(b) for b in batches)
+
+    def _kill(self, hung: Batch) -> None:
+        """A batch hangs: its worker is killed; what that means for its slots is heard when it is gone."""
+        for slot, sent in self._floor.running.items():
+            if sent.batch is hung:
+                sent.is_hung = True
+                self._slots.kill(slot)
+                return
+
+    def _hang_limit_s(self, batch: Batch) -> float:
         """How long a batch may run; one of copies alone no longer than two deadlines: others need the slot."""
         limit_s = self._scheduler.hang_limit_s(batch)
         requests = [request for request in batch.tickets if isinstance(request, Request)]
@@ -127,18 +148,13 @@ class Losses:
 
     # ------------------------------------------------------------------ trials
 
-    @property
-    def trial_worker(self) -> Hashable | None:
-        """The worker that is kept for suspects now."""
-        return self._trials.worker
-
     def open_slot(self) -> Slot | None:
         """The next free slot that is not kept for suspects."""
-        return self._trials.open_slot(self._floor.free)
+        return self.trials.open_slot(self._floor.free)
 
     def next_trial(self, now: float) -> tuple[Slot, Batch] | None:
         """The next suspects, and a slot of a worker that runs nothing else."""
-        floor, trials = self._floor, self._trials
+        floor, trials = self._floor, self.trials
         if trials.slot in floor.running:
             return None
         slot = trials.choose(floor.free, floor.running, floor.leaving)

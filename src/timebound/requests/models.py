@@ -1,0 +1,58 @@
+"""The models that requests are accepted for, as the catalogue tells; those that went may still have a batch running."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from timebound.requests.request import Request
+from timebound.scheduler.scheduler import Scheduler
+from timebound.scheduler.ticket import Batch, ModelSpec
+from timebound.types import ModelInfo
+
+
+class Models:
+    """Tells the scheduler which models there are, and requests which one has taken over theirs."""
+
+    def __init__(self, scheduler: Scheduler, profiles: Mapping[str, Any], max_queue: int) -> None:
+        self._scheduler = scheduler
+        self._profiles = profiles
+        self._max_queue = max_queue
+        self._successors: dict[str, str | None] = {}
+        self.infos: dict[str, ModelInfo] = {}
+
+    def add(self, info: ModelInfo) -> None:
+        """Serve this model; one that is known keeps what was learned of it."""
+        is_new, profile = info.name not in self.infos, self._profiles.get(info.name)
+        self.infos[info.name] = info
+        spec = ModelSpec(
+            info.name,
+            info.deadline_s,
+            info.members,
+            info.max_batch,
+            is_parallel=info.is_parallel,
+            max_queue=self._max_queue,
+            batch_sizes=tuple(info.batch_sizes),
+        )
+        self._scheduler.add_model(spec, profile)
+        if is_new and profile is None and info.warm_up_s > 0:
+            self._scheduler.guess(info.name, info.warm_up_s)
+
+    def remove(self, name: str, successor: str | None) -> list[Request]:
+        """Serve it no more; what waited for it is out of the queue, and asks its successor now if there is one."""
+        del self.infos[name]
+        self._successors[name] = successor
+        requests = [request for request in self._scheduler.remove_model(name) if isinstance(request, Request)]
+        if successor is not None:
+            for request in requests:
+                request.model, request.info = successor, self.infos[successor]
+        return requests
+
+    def hand_over(self, batch: Batch) -> None:
+        """A batch of a version that is no longer served was lost: its requests go to the version that took over."""
+        successor = self._successors.get(batch.model)
+        if batch.model not in self.infos and successor in self.infos:
+            batch.model = successor
+            for request in batch.tickets:
+                assert isinstance(request, Request)
+                request.model, request.info = successor, self.infos[successor]
