@@ -13,6 +13,7 @@ from timebound.requests.identity import Identity
 from timebound.requests.quarantine import FIRST_LOCK_S, LONGEST_LOCK_S, MOST_BODIES, Quarantine, mark_of
 from timebound.requests.request import Request
 from timebound.scheduler.served import Served
+from timebound.scheduler.survivors import grow, short_of_memory
 from timebound.scheduler.ticket import ModelSpec
 from timebound.types import Loss, ModelInfo, Outcome
 
@@ -234,10 +235,10 @@ def test_a_suspect_that_would_be_late_gets_the_last_worker() -> None:
 
 def test_batches_are_halved_when_memory_is_short_and_grow_again_slowly() -> None:
     served = Served(ModelSpec("m", 1.0, max_batch=64))
-    assert [served.shrink(64, 0.0), served.shrink(32, 1.0), served.shrink(1, 2.0)] == [32, 16, 1]
+    assert [short_of_memory(served, n, 0.0, is_certain=True) for n in (64, 32, 1)] == [32, 16, 1]
     sizes = []
     while served.grows_at < inf:
-        served.grow(served.grows_at)
+        grow(served, served.grows_at)
         sizes.append(served.estimate.max_batch)
     assert sizes == [2, 4, 8, 16, 32, 64]
 

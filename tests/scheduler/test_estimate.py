@@ -219,3 +219,23 @@ def test_members_of_very_different_cost_are_known_after_one_round() -> None:
             estimate.observe(1, 1.0, seconds, member)
     assert estimate.predict(1, 1.0, 2) == pytest.approx(0.6, rel=0.1)
     assert estimate.safe < 1.3
+
+
+def test_a_batch_costs_what_the_next_size_up_costs() -> None:
+    estimate = Estimate(max_batch=16, sizes=(1, 4, 16))
+    for _ in range(20):
+        for batch, seconds in ((1, 0.012), (3, 0.018), (9, 0.042)):
+            estimate.observe(batch, 1.0, seconds)
+    assert estimate.predict(2, 1.0) == estimate.predict(4, 1.0) == pytest.approx(0.018, rel=0.05)
+    curve = estimate.curve(0, 1.0, LONG)
+    assert curve.seconds[5] == curve.seconds[16] == pytest.approx(0.042, rel=0.05)
+    assert (curve.best, curve.fastest, len(curve.seconds) - 1) == (16, 16, 16)
+    assert curve.largest(curve.seconds[4] * 1.01) == 4
+
+
+def test_the_next_size_up_is_tried_though_it_is_more_than_twice_as_large() -> None:
+    estimate = Estimate(max_batch=16, sizes=(1, 4, 16))
+    for expected in (4, 16):
+        last = len(estimate.curve(0, 1.0, LONG).seconds) - 1
+        assert last == expected
+        estimate.observe(last, 1.0, 0.010 + 0.002 * last)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from dataclasses import replace
+from statistics import mean
 
 import pytest
 from tests.scheduler.worlds import steady, trained
@@ -151,6 +153,30 @@ def test_without_a_fallback_retries_leave_first_attempts_their_goodput() -> None
     _, report, bound = steady(GPU_LIKE, 1.5, can_fallback=False, has_guard=False)
     assert report.in_time >= 0.93 * bound
     assert report.sends > 1.3
+
+
+@pytest.mark.parametrize("curve", CURVES)
+def test_clients_that_all_hedge_are_served_as_well_as_those_who_do_not(curve: str) -> None:
+    plain, hedging = (
+        [steady(CURVES[curve], 1.5, seed=seed, hedge_after=after) for seed in (1, 2)] for after in (0.0, 0.5)
+    )
+    assert all(simulation.hedged > 100 for simulation, _, _ in hedging)
+    assert mean(report.in_time for _, report, _ in hedging) >= mean(report.in_time for _, report, _ in plain) - 0.01
+
+
+@pytest.mark.parametrize("load", [0.8, 1.5])
+@pytest.mark.parametrize("curve", CURVES)
+def test_a_backend_that_runs_some_sizes_only_is_used_as_well(curve: str, load: float) -> None:
+    speed = replace(CURVES[curve], batch_sizes=(1, 2, 4, 8, 16, 32, 64))
+    edges = Counter[bool]()
+
+    def note(_: Simulation, event: str, thing: object) -> None:
+        if event == "batch" and thing.reason in ("best_rate", "newest_first"):  # type: ignore[attr-defined]
+            edges[len(thing) in speed.batch_sizes] += 1  # type: ignore[arg-type]
+
+    _, report, bound = steady(speed, load, probe=note)
+    assert report.in_time >= 0.93 * bound
+    assert edges[True] > 20 * edges[False]
 
 
 def test_slots_that_slow_each_other_down_are_coped_with() -> None:

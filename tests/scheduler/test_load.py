@@ -15,10 +15,3 @@ def test_a_rate_since_a_moment_is_right_from_the_start(elapsed_s: float) -> None
             rate.add(0.015, 10.0 + step / 100)
     assert since.rate(10.0 + elapsed_s) == pytest.approx(1.5, rel=0.03)
     assert elapsed_s > 10 or faded.rate(10.0 + elapsed_s) < 1.0
-
-
-def test_a_short_count_is_less_certain() -> None:
-    since = RateSince(4.0)
-    since.restart(10.0)
-    assert since.seconds(10.5) == pytest.approx(0.5, rel=0.01)
-    assert since.seconds(100.0) == pytest.approx(8.0)

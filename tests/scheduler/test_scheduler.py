@@ -6,7 +6,7 @@ import pytest
 from tests.scheduler.worlds import ticket, trained
 
 from timebound.lab.machine import CPU_LIKE, GPU_LIKE, Speed
-from timebound.scheduler import Batch, ModelSpec, Phase, Scheduler
+from timebound.scheduler import POLICIES, Batch, ModelSpec, Phase, Plan, Scheduler, SetAside, View
 
 THREE = Speed(0.006, 0.009, members=3)
 
@@ -475,3 +475,95 @@ def test_the_profile_tells_how_many_came_of_each_length_and_a_restart_remembers(
     again = Scheduler()
     again.add_model(ModelSpec("model", 1.0), profile)
     assert again.profile()["model"]["lengths"] == profile["lengths"]
+
+
+def test_a_second_attempt_beside_one_that_waits_does_not_demote_it() -> None:
+    scheduler = ready()
+    hedged = ticket(1, 1.0)
+    scheduler.offer(hedged, 0.0)
+    for seq in range(2, 40):
+        scheduler.offer(ticket(seq, 1.0), 0.0)
+    scheduler.renew(hedged, 1.0, is_retry=False)
+    assert not hedged.is_retry
+    assert taken(scheduler, 0.0).tickets[0] is hedged
+
+
+def test_who_is_renewed_keeps_a_place_even_in_a_full_queue() -> None:
+    scheduler = Scheduler()
+    scheduler.add_model(ModelSpec("model", 100.0, max_queue=2))
+    scheduler.set_slots(1)
+    one, two = ticket(1, 1.0), ticket(2, 1.0)
+    for each in (one, two):
+        scheduler.offer(each, 0.0)
+    scheduler.renew(one, 0.001, is_retry=True)
+    assert (one.phase, one.deadline, scheduler.queued()) == (Phase.QUEUED, 0.001, 2)
+
+
+# ---------------------------------------------------------------------- policies
+
+
+class LastCome:
+    """The newest, alone; the oldest is given up each time."""
+
+    admits_all = True
+
+    def choose(self, view: View) -> Plan | None:
+        (lane,) = view.lanes
+        *others, newest = lane.lane.queues[0].by_arrival.values()
+        return Plan(lane, [newest], "last_come", [SetAside(others[0], "too_many")] if others else [])
+
+    def goes_on(self, view: View, level: int, seconds: float, deadline_s: float) -> bool:
+        return False
+
+
+def test_a_policy_of_ones_own_chooses_gives_up_and_refuses_nobody() -> None:
+    scheduler = Scheduler(policy=LastCome())
+    scheduler.add_model(ModelSpec("model", 1.0, members=2))
+    scheduler.set_slots(1)
+    scheduler.observe("model", 1, 1.0, 5.0)
+    tickets = [ticket(0, 0.5), ticket(1, 0.5), ticket(2, 50.0)]
+    assert [scheduler.offer(one, 0.0) for one in tickets] == [None, None, None]
+    batch = taken(scheduler, 0.0)
+    assert (batch.tickets, batch.reason) == ([tickets[2]], "last_come")
+    assert scheduler.set_aside() == [SetAside(tickets[0], "too_many")]
+    assert tickets[0].phase is Phase.ACCEPTED
+    assert scheduler.member_done(batch, 5.0, 5.0).reason == "backlog"
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_every_policy_of_the_table_serves_a_lone_request(name: str) -> None:
+    scheduler = Scheduler(policy=POLICIES[name]())
+    scheduler.add_model(ModelSpec("model", 1.0))
+    scheduler.set_slots(1)
+    scheduler.offer(ticket(1, 1.0), 0.0)
+    assert len(taken(scheduler, 0.0)) == 1
+
+
+# ---------------------------------------------------------------------- backends that run some sizes only
+
+
+def test_batches_go_up_to_a_size_that_the_backend_runs() -> None:
+    sizes = (1, 4, 16)
+    scheduler = Scheduler(0.0)
+    scheduler.add_model(ModelSpec("model", 1.0, max_batch=16, batch_sizes=sizes))
+    scheduler.set_slots(1)
+    for size in sizes * 20:
+        scheduler.observe("model", size, 1.0, 0.002 + 0.002 * size)
+    for seq in range(40):
+        scheduler.offer(ticket(seq, 9.0), 0.0)
+    batch = taken(scheduler, 0.0)
+    assert len(batch) == 16
+    scheduler.batch_done(batch, 0.034, 0.034)
+    for seq in range(40, 42):
+        scheduler.offer(ticket(seq, 0.060, arrived=0.034), 0.034)
+    tight = taken(scheduler, 0.034)  # sixteen would be late for the first two
+    assert len(tight) == 4
+    assert tight.predicted_s == pytest.approx(0.010, rel=0.05)
+
+
+def test_a_batch_that_was_short_of_memory_halves_to_a_size_that_the_backend_runs() -> None:
+    scheduler = Scheduler(0.0)
+    scheduler.add_model(ModelSpec("model", 1.0, max_batch=64, batch_sizes=(1, 6, 24, 64)))
+    scheduler.set_slots(1)
+    scheduler.offer(ticket(1, 9.0), 0.0)
+    assert scheduler.short_of_memory(taken(scheduler, 0.0), 64, 0.0, is_certain=True) == 24

@@ -34,7 +34,6 @@ FIRST_RATIOS = (0.8, 1.2)  # stand for batches until some have run
 LONG_WINDOW = 2048  # observations kept for the profile: how batches scatter, bad moments included
 DRIFT_RATE = 0.15  # of the way to what the last batch took
 USUAL_RATE = 0.01  # the same for the drift that a profile tells of
-PART_RATE = 0.05  # member and crowd: slower than drift, so that what is common to all goes there
 REFIT_EVERY = 8  # observations; a new cell refits at once
 STRAGGLER = 2.0  # times what was predicted: a single one is not learned from
 ENOUGH_TRIES = 4  # runs of a size before it may be found worse: one noisy run of two items must not settle it
@@ -229,10 +228,10 @@ class Estimate:
             self.drift += DRIFT_RATE * error
             self.usual_drift += USUAL_RATE * (self.drift - self.usual_drift)
             if member:
-                self.member[member] += PART_RATE * error
+                self.member[member] += CELL_RATE * error
             if busy > 1:
                 level = self.crowds.get(busy, max(self.crowds.values(), default=0.0))
-                self.crowds[busy] = min(math.log(busy), max(0.0, level + PART_RATE * error))
+                self.crowds[busy] = min(math.log(busy), max(0.0, level + CELL_RATE * error))
                 self._crowding.clear()
         self.rescale()
 

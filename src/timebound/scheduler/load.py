@@ -12,9 +12,7 @@ from timebound.scheduler.served import Served
 SHORT_MEMORY = 0.2  # notices the end of a burst
 LONG_MEMORY = 4.0  # averages chance away; counted from when the backlog did not fit, so a clear overload shows at once
 STEP = 0.01  # of a memory: how finely it fades
-LASTING_RATE = 1.3  # a turn at 1.2 times the capacity costs about 1 point of half a minute
-STILL_RATE = 0.8  # less than this after a burst: it is over
-CERTAINTY = 2.0  # standard deviations of the counted rate above LASTING_RATE: chance alone must not turn the order
+LASTING_RATE = 1.4  # a turn at 1.2 times the capacity costs about 1 point of half a minute, and chance adds to that
 # An ensemble that has long been behind with one member each turns earlier: while it serves the oldest, the backlog of
 # an overload delays full answers after its end. `benchmarks/scheduler.py` simulates 10 s of 3.0x, deadline 0.25 s: full
 # quality is back within 0.12 s, with a weight of 1 within 0.38 s; in time are 0.962 instead of 0.972, half of them by
@@ -61,15 +59,7 @@ class RateSince(ArrivalRate):
         self._sum, self._at, self._since = 0.0, now, now
 
     def rate(self, now: float) -> float:
-        return super().rate(now) / max(STEP, 1.0 - self._faded(now))
-
-    def seconds(self, now: float) -> float:
-        """An even count over so many seconds is as certain as this one: at first the time, at last twice the memory."""
-        faded = self._faded(now)
-        return 2.0 * self._memory_s * max(STEP, 1.0 - faded) / (1.0 + faded)
-
-    def _faded(self, now: float) -> float:
-        return math.exp(-max(0.0, now - self._since) / self._memory_s)
+        return super().rate(now) / max(STEP, 1.0 - math.exp(-max(0.0, now - self._since) / self._memory_s))
 
 
 class Overload:
@@ -87,19 +77,15 @@ class Overload:
         lanes = [lane for served in models for lane in served.lanes.values()]
         self._at_first = {id(lane): (lane.offered, lane.taken) for lane in lanes}
 
-    def look(self, models: Sequence[Served], slots: int, item_s: float, now: float) -> tuple[bool, bool]:
-        """Has it gone on for longer than a burst? Does work still arrive faster than it can be done, and for long?
-
-        `item_s` is what one of them takes.
-        """
+    def look(self, models: Sequence[Served], slots: int, now: float) -> tuple[bool, bool]:
+        """Has it gone on for longer than a burst? Does work still arrive faster than it can be done, and for long?"""
         work_s = self._arrived_s(models, slots)
         self._short.add(work_s, now)
         self._long.add(work_s, now)
         if now < self._behind_from:
             return False, False
-        short, long = self._short.rate(now), self._long.rate(now)
-        deviation = (long * item_s / slots / self._long.seconds(now)) ** 0.5
-        return short > STILL_RATE, short > 1.0 and long > LASTING_RATE + CERTAINTY * deviation
+        is_behind = self._short.rate(now) > 1.0  # else the burst is over
+        return is_behind, is_behind and self._long.rate(now) > LASTING_RATE
 
     def _arrived_s(self, models: Sequence[Served], slots: int) -> float:
         """Seconds of all slots that came since the last look."""

@@ -74,13 +74,13 @@ from typing import Protocol
 
 import msgspec
 
+from timebound.scheduler.backlog import Backlog
 from timebound.scheduler.load import Overload
 from timebound.scheduler.queue import DeadlineQueue, Rank
 from timebound.scheduler.served import LaneView, Served
 from timebound.scheduler.ticket import SetAside, Ticket
 
 WORTH_SPLITTING_S = 0.001  # waking a second worker costs about a tenth of this
-CHECKPOINTS = 32  # deadlines looked at to see whether the backlog fits, over all lanes
 TICK = 1e-6  # seconds; a result that is due at the very moment of the guard would lose the race
 # A batch cut down for a tight deadline must still run at this share of the rate; where overhead dominates, a small
 # batch for a few costs the many (worth 15 points for texts of mixed length, GPU-like, 0.7 times capacity, one seed).
@@ -169,59 +169,9 @@ class View:
     def backlog_fits(
         self, level: int, mine_s: float = 0.0, skip: dict[int, int] | None = None, reserve_s: float = 0.0
     ) -> bool:
-        """Would every waiting first attempt be in time with `level` members each?
-
-        `mine_s`: one more slot is busy for so long; `skip` maps a queue (by id) to how many of its first tickets run;
-        `reserve_s`: everything must be done so long before its deadline.
-        """
-        waiting: list[tuple[DeadlineQueue, int, LaneView, float]] = []
-        total = 0.0
-        for lane in self.lanes:
-            factor = lane.level_factor(level)
-            for queue in lane.firsts():
-                start = skip.get(id(queue), 0) if skip else 0
-                if len(queue) > start:
-                    waiting.append((queue, start, lane, factor))
-                    total += factor * lane.work(len(queue) - start)
-        if not waiting:
-            return True
-        busy_s = sum(self.residuals) + mine_s
-        running = len(self.residuals) + (mine_s > 0)
-        free_in = 0.0 if running < self.slots else min([*self.residuals, mine_s or inf])
-        earliest = min(queue.by_deadline.at(start)[0] for queue, start, _, _ in waiting)
-        longest = max(lane.safe * factor * lane.seconds(min(lane.cap, len(q))) for q, _, lane, factor in waiting)
-        if max(free_in, (busy_s + total) / self.slots) + longest <= self.slack(earliest) - reserve_s:
-            return True
-        return all(
-            self._in_time(entry, waiting, busy_s + reserve_s * self.slots, free_in + reserve_s) for entry in waiting
-        )
-
-    def _in_time(
-        self,
-        entry: tuple[DeadlineQueue, int, LaneView, float],
-        waiting: list[tuple[DeadlineQueue, int, LaneView, float]],
-        busy_s: float,
-        free_in: float,
-    ) -> bool:
-        """One queue, at the last ticket of each future batch (of some batches, if there are many)."""
-        queue, start, lane, factor = entry
-        count, cap = len(queue) - start, lane.cap
-        stride = max(cap, count * len(waiting) // CHECKPOINTS)
-        position = cap - 1
-        while True:
-            position = min(position, count - 1)
-            deadline = queue.by_deadline.at(start + position)[0]
-            work = max(0, position + 1 - cap) * factor * lane.per_item
-            for other, other_start, other_lane, other_factor in waiting:
-                if other is not queue:
-                    ahead = max(0, other.due_by(deadline) - other_start)
-                    work += other_factor * other_lane.work(ahead)
-            own = lane.safe * factor * lane.seconds(min(position + 1, cap))
-            if max(free_in, (busy_s + work) / self.slots) + own > self.slack(deadline):
-                return False
-            if position == count - 1:
-                return True
-            position += stride
+        """Would every waiting first attempt be in time with `level` members each? More in `Backlog.fits`."""
+        backlog = Backlog(self.lanes, self.residuals, self.slots, self.now + self.margin)
+        return backlog.fits(level, mine_s, skip, reserve_s)
 
 
 class _Candidate(msgspec.Struct, eq=False):
@@ -269,8 +219,7 @@ class DeadlineFirst:
 
     def _look(self, view: View) -> None:
         if self._overload is not None:
-            item_s = max((lane.per_item for lane in view.lanes), default=0.0)
-            self._is_behind, self._is_overloaded = self._overload.look(view.models, view.slots, item_s, view.now)
+            self._is_behind, self._is_overloaded = self._overload.look(view.models, view.slots, view.now)
 
     def _most_urgent(self, view: View, usable: Callable[[LaneView], list[DeadlineQueue]]) -> _Candidate | None:
         found = []

@@ -65,10 +65,6 @@ class Ordered:
         for chunk in self._chunks:
             yield from chunk
 
-    def __reversed__(self) -> Iterator[Entry]:
-        for chunk in reversed(self._chunks):
-            yield from reversed(chunk)
-
     @property
     def first(self) -> Entry:
         return self._chunks[0][0]

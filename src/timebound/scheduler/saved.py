@@ -1,4 +1,4 @@
-"""What is kept of an estimate across restarts, and told to those who plan with it."""
+"""What is kept of a model across restarts, and told to those who plan with it."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import itertools
 import math
 from typing import Any
 
-from timebound.scheduler.estimate import STRAGGLER, Estimate
+from timebound.scheduler.estimate import ENOUGH_TRIES, LONG_WINDOW, STRAGGLER, WINDOW, Estimate
 from timebound.scheduler.queue import length_bucket
+from timebound.scheduler.served import Served
 from timebound.scheduler.shape import UNKNOWN_S, batch_bucket
 
 OLD_COUNT = 5.0  # as so many observations a cell of a saved profile counts
-SCATTER_PARTS = 64  # what is saved of the scatter: the means of so many parts of equal count
+SCATTER_PARTS = WINDOW  # what is saved of the scatter: the means of so many parts of equal count
 
 
 def save(estimate: Estimate) -> dict[str, Any]:
@@ -65,7 +66,21 @@ def restore(estimate: Estimate, profile: dict[str, Any], most_count: float = OLD
     estimate.crowds = {int(level): value for level, value in profile["crowd"].items()}
     estimate.largest_batch, estimate.largest_work = profile["largest"]
     estimate.fast, estimate.safe = profile["quantiles"]
-    estimate.observations = 4
+    estimate.observations = ENOUGH_TRIES
     shape.overhead = shape.per_item = UNKNOWN_S
     shape.fit(estimate.is_long_ago)
     estimate.forget_shape()
+
+
+def save_model(served: Served) -> dict[str, Any]:
+    """The estimate, and how many requests came of each length."""
+    return {**save(served.estimate), "lengths": {str(bucket): count for bucket, count in served.lengths.items()}}
+
+
+def restore_model(served: Served, profile: dict[str, Any]) -> None:
+    """Continue from a saved profile. Requests of earlier days count as the latest observations do, and no more."""
+    restore(served.estimate, profile)
+    served.trusted_from = served.estimate.observations
+    known = profile.get("lengths", {})
+    weight = min(1.0, LONG_WINDOW / max(1.0, sum(known.values())))
+    served.lengths = {int(bucket): count * weight for bucket, count in known.items()}

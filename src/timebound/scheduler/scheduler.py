@@ -7,8 +7,9 @@ from typing import Any
 
 from timebound.scheduler.policy import DeadlineFirst, Plan, Policy, View
 from timebound.scheduler.queue import Lane
+from timebound.scheduler.saved import restore_model, save_model
 from timebound.scheduler.served import InFlight, LaneView, Served
-from timebound.scheduler.survivors import TRIAL_SHARE, Survivors, hang_limit_s, part_size, smaller_batches
+from timebound.scheduler.survivors import Survivors, Trouble, grow, hang_limit_s, next_part, short_of_memory
 from timebound.scheduler.ticket import Batch, ModelSpec, Phase, SetAside, Step, Ticket, Verdict
 
 BACKLOG_DEADLINES = 1.25  # seconds of waiting work per slot, as a multiple of the deadline: more cannot be served
@@ -30,8 +31,7 @@ class Scheduler:
         self._slots = 0
         self._running = InFlight()
         self._aside: list[SetAside] = []
-        self._survivors = Survivors()
-        self._suspects = Survivors()
+        self._trouble = Trouble()
 
     # ------------------------------------------------------------------ set-up
 
@@ -43,7 +43,7 @@ class Scheduler:
             return
         served = self._models[spec.name] = Served(spec)
         if profile:
-            served.restore(profile)
+            restore_model(served, profile)
 
     def remove_model(self, name: str) -> list[Ticket]:
         """Stop serving a model; its waiting tickets are returned."""
@@ -51,7 +51,7 @@ class Scheduler:
         waiting = [e[2] for lane in served.lanes.values() for queue in lane.queues for e in queue.by_deadline]
         for ticket in waiting:
             ticket.phase, ticket.lane, ticket.place = Phase.ACCEPTED, None, None
-        return waiting + self._survivors.remove_model(name) + self._suspects.remove_model(name)
+        return waiting + self._trouble.remove_model(name)
 
     def set_slots(self, slots: int) -> None:
         """How many slots are alive now, busy ones included."""
@@ -74,7 +74,7 @@ class Scheduler:
     def profile(self) -> dict[str, Any]:
         """What was learned, JSON-able, by model."""
         known = {name: served for name, served in self._models.items() if served.estimate.known}
-        return {name: {**served.save(), "margin_s": round(self.margin_s, 5)} for name, served in known.items()}
+        return {name: {**save_model(served), "margin_s": round(self.margin_s, 5)} for name, served in known.items()}
 
     # ------------------------------------------------------------------ tickets in
 
@@ -83,14 +83,14 @@ class Scheduler:
         if model is not None:
             return self._models[model].queued
         count = sum([served.queued for served in self._models.values()])
-        if self._survivors.parts or self._suspects.parts:
-            count += len(self._survivors) + len(self._suspects)
+        if self._trouble.survivors.parts or self._trouble.suspects.parts:
+            count += len(self._trouble.survivors) + len(self._trouble.suspects)
         return count
 
     def offer(self, ticket: Ticket, now: float) -> Verdict | None:
         """Queue a ticket (None), or say at once why not."""
         if ticket.is_suspect:
-            self._suspects.add(ticket.model, [ticket], 1)
+            self._trouble.suspects.add(ticket.model, [ticket], 1)
             return None
         served = self._models[ticket.model]
         lane = served.lane(ticket.size)
@@ -162,7 +162,7 @@ class Scheduler:
 
     def _unqueue(self, ticket: Ticket) -> None:
         if ticket.place is None:
-            (self._suspects if ticket.is_suspect else self._survivors).remove(ticket)
+            self._trouble.remove(ticket)
             return
         ticket.lane.remove(ticket)
         self._models[ticket.model].queued -= 1
@@ -183,7 +183,10 @@ class Scheduler:
         if len(self._running) >= self._slots:
             return None
         waiting = self._purge(now)
-        if self._survivors.parts and (again := self._take_again(self._survivors, "after_loss", now)) is not None:
+        if (
+            self._trouble.survivors.parts
+            and (again := self._take_again(self._trouble.survivors, "after_loss", now)) is not None
+        ):
             return again
         plan = self._policy.choose(self.view(now)) if waiting else None
         if plan is None:
@@ -209,7 +212,7 @@ class Scheduler:
         models = list(self._models.values())
         for served in models:
             if served.grows_at <= now:
-                served.grow(now)
+                grow(served, now)
             if served.queued:
                 waiting += served.queued
                 crowd = served.estimate.crowd(self._slots)
@@ -306,13 +309,9 @@ class Scheduler:
         """
         if batch.closed:
             return
-        served, end = self._served(batch), now + self.margin_s
+        served = self._served(batch)
         self._running.close(served, batch, now)
-        live = [ticket for ticket in batch.tickets if ticket.is_wanted and ticket is not guilty]
-        suspects = [ticket for ticket in live if ticket.is_suspect]
-        self._suspects.add(batch.model, suspects, part_size(served.estimate, suspects, end, 1, TRIAL_SHARE))
-        others = [ticket for ticket in live if not ticket.is_suspect]
-        self._survivors.add(batch.model, others, part_size(served.estimate, others, end, self._slots))
+        self._trouble.lost(served, batch, now + self.margin_s, self._slots, guilty)
 
     def hang_limit_s(self, batch: Batch) -> float:
         """A batch that runs longer than this has hung."""
@@ -320,48 +319,29 @@ class Scheduler:
 
     def short_of_memory(self, batch: Batch, items: int, now: float, *, is_certain: bool) -> int | None:
         """A batch of so many items was too large for the memory; the new limit on its model's batches, if any."""
-        return smaller_batches(self._served(batch), items, now, is_certain=is_certain)
+        return short_of_memory(self._served(batch), items, now, is_certain=is_certain)
 
     @property
     def has_suspects(self) -> bool:
         """Whether tickets wait that must run alone in a worker."""
-        return bool(self._suspects.parts)
+        return bool(self._trouble.suspects.parts)
 
     @property
     def has_others(self) -> bool:
         """Whether tickets wait that are no suspects."""
-        return self.queued() > len(self._suspects)
+        return self.queued() > len(self._trouble.suspects)
 
     def suspects_can_wait(self, now: float) -> bool:
         """Whether the suspects whose turn it is can be in time if they start a little later."""
-        first = self._suspects.first
-        if first is None or first[0] not in self._models:
-            return False
-        model, tickets = first
-        needs_s = 2.0 * self._models[model].estimate.predict(len(tickets), max(t.size for t in tickets))
-        return now + self.margin_s + max(MIN_RETRY_AFTER_S, needs_s) < min(ticket.deadline for ticket in tickets)
+        return self._trouble.can_wait(self._models, now + self.margin_s, MIN_RETRY_AFTER_S)
 
     def take_suspects(self, now: float) -> Batch | None:
         """The next suspects; the caller sees to it that their worker runs nothing else."""
-        return self._take_again(self._suspects, "suspect", now)
+        return self._take_again(self._trouble.suspects, "suspect", now)
 
     def _take_again(self, survivors: Survivors, reason: str, now: float) -> Batch | None:
-        while (part := survivors.take()) is not None:
-            model, tickets = part
-            served = self._models.get(model)
-            if served is None:  # it was removed while its batch ran
-                for ticket in tickets:
-                    ticket.phase = Phase.ACCEPTED
-                self._aside += [SetAside(ticket, "removed") for ticket in tickets]
-                continue
-            due = now + self.margin_s + served.estimate.predict(len(tickets), max(t.size for t in tickets))
-            for ticket in [ticket for ticket in tickets if ticket.deadline < due]:
-                tickets.remove(ticket)
-                ticket.phase = Phase.ACCEPTED
-                self._aside.append(SetAside(ticket, "too_late"))
-            if tickets:
-                return self._start(served, tickets, reason, now)
-        return None
+        part = next_part(survivors, self._models, now + self.margin_s, self._aside)
+        return None if part is None else self._start(*part, reason, now)
 
 
 def _within_bytes(tickets: list[Ticket], most: float) -> list[Ticket]:

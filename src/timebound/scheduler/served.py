@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from math import inf
-from typing import Any
 
-from timebound.scheduler import saved
-from timebound.scheduler.estimate import Curve, Estimate
-from timebound.scheduler.queue import DeadlineQueue, Lane, length_bucket
+from timebound.scheduler.estimate import USUAL_RATE, Curve, Estimate
+from timebound.scheduler.queue import LENGTHS_PER_OCTAVE, DeadlineQueue, Lane, length_bucket
 from timebound.scheduler.ticket import Batch, ModelSpec, Phase, Ticket
 
 # A batch through all members takes at most this share of the deadline: more gains little rate and costs answers
@@ -20,12 +18,9 @@ BATCH_SHARE = 0.4
 # simulated as in `tests/scheduler/test_goodput.py` with three seeds: at the capacity 0.95 and 0.89 (0.5 ms overhead),
 # 0.92 and 0.89 (5 ms, CPU-like); at 0.7 times the capacity 0.79 and 0.96 (80 ms, GPU-like).
 WIDE_FROM = 0.02
-WIDE = 2  # buckets
+WIDE = LENGTHS_PER_OCTAVE // 2  # buckets
 
 DOUBT_AFTER_S = 1.0  # without a batch: nobody is turned away for longer because of what was once measured
-SLOWEST_FADES = 0.99  # with each batch, so that a stall is forgotten after some hundred
-OLD_LENGTHS = 1000.0  # requests of earlier days that count when lengths are told; today's outweigh them soon
-GROW_AFTER_S = 60.0  # without want of memory, until batches of twice the size are allowed
 
 
 class Served:
@@ -123,39 +118,10 @@ class Served:
                 self.queued -= len(late)
         return gone
 
-    # ------------------------------------------------------------------ rare
-
     def respecify(self, spec: ModelSpec) -> None:
         self.spec = spec
         self.estimate.resize(spec.members, spec.max_batch, spec.batch_sizes)
         self.trusted_from = self.estimate.observations
-
-    def shrink(self, batch: int, now: float) -> int:
-        """A batch of this size was too much for the memory: half of it is the limit from now on, which is returned."""
-        self._limit(max(1, min(batch, self.estimate.max_batch) // 2))
-        self.grows_at = now + GROW_AFTER_S
-        return self.estimate.max_batch
-
-    def grow(self, now: float) -> None:
-        """A while has passed without such trouble: twice as many, up to what the model allows."""
-        self._limit(min(2 * self.estimate.max_batch, self.spec.max_batch))
-        self.grows_at = now + GROW_AFTER_S if self.estimate.max_batch < self.spec.max_batch else inf
-
-    def _limit(self, batch: int) -> None:
-        sizes = tuple(size for size in self.spec.batch_sizes if size <= batch) or self.spec.batch_sizes[:1]
-        self.estimate.resize(self.spec.members, sizes[-1] if sizes else batch, sizes)
-
-    def save(self) -> dict[str, Any]:
-        """A small JSON-able profile: the estimate, and how many came of each length."""
-        return {**saved.save(self.estimate), "lengths": {str(bucket): count for bucket, count in self.lengths.items()}}
-
-    def restore(self, profile: dict[str, Any]) -> None:
-        """Continue from a saved profile."""
-        saved.restore(self.estimate, profile)
-        self.trusted_from = self.estimate.observations
-        known = profile.get("lengths", {})
-        weight = min(1.0, OLD_LENGTHS / max(1.0, sum(known.values())))
-        self.lengths = {int(bucket): count * weight for bucket, count in known.items()}
 
 
 class LaneView:
@@ -264,7 +230,7 @@ class InFlight:
         if elapsed > 0:
             busy = max(1, round((self._busy_seconds - batch.busy_mark) / elapsed))
         served.last_learned = now
-        served.slowest_s = max(now - batch.started, SLOWEST_FADES * served.slowest_s)
+        served.slowest_s = max(now - batch.started, (1.0 - USUAL_RATE) * served.slowest_s)
         items = len(batch) if batch.inferred is None else batch.inferred
         if items == 0:
             return  # all were refused before the model saw them

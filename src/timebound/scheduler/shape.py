@@ -10,7 +10,9 @@ from functools import lru_cache
 from timebound.scheduler.queue import length_bucket
 
 TRUST = 2  # times what was ever run: so far the shape is believed
-CELL_RATE = 0.1  # a cell is the mean of about its last ten batches, and weighs as much
+# A cell is the mean of about its last ten batches, and weighs as much. Members and crowds follow as fast: more slowly
+# than the drift, so that what is common to all goes there.
+CELL_RATE = 0.1
 IMPLAUSIBLE = 3.0  # times the seconds per item of a smaller batch
 # The smallest batch within 1 % of the best rate wins: it answers earlier, and serves bursts better.
 # When not everything has fitted for longer than a burst, the very best rate counts.

@@ -6,20 +6,24 @@ what killed the worker, so parts are as small as time allows: an item that kills
 
 from __future__ import annotations
 
-from timebound.scheduler.estimate import STRAGGLER, Estimate
+from math import inf
+
+from timebound.scheduler.estimate import ENOUGH_TRIES, STRAGGLER, Estimate
 from timebound.scheduler.served import Served
-from timebound.scheduler.ticket import Batch, Phase, Ticket
+from timebound.scheduler.ticket import Batch, Phase, SetAside, Ticket
 
 SUSPECT_SHARE = 0.5  # of the time it has left that a lone suspect may run: one that is only slow is not to be blamed
 TRIAL_SHARE = 0.25  # of the time suspects have left: their worker does nothing else while they run
 HANG_FACTOR = 3.0  # times the longest that a batch should take, or lately took
 HANG_FLOOR_S = 0.5  # a short pause of the machine is no hang: a new worker would take longer than that
 FIRST_HANG_S = 30.0  # while hardly anything is known of a model; its first batches may load or compile something
-FIRST_BATCHES = 4
+GROW_AFTER_S = 60.0  # without want of memory, until batches of twice the size are allowed
 
 
 class Survivors:
     """Parts that wait for a slot, in the order in which their batches died."""
+
+    __slots__ = ("parts",)
 
     def __init__(self) -> None:
         self.parts: list[tuple[str, list[Ticket]]] = []
@@ -64,6 +68,61 @@ class Survivors:
         return gone
 
 
+class Trouble:
+    """Who runs again after a loss: survivors with the others, suspects in a worker of their own."""
+
+    __slots__ = ("survivors", "suspects")
+
+    def __init__(self) -> None:
+        self.survivors = Survivors()
+        self.suspects = Survivors()
+
+    def lost(self, served: Served, batch: Batch, start: float, slots: int, guilty: Ticket | None) -> None:
+        """This batch has died; who is still wanted and not guilty runs again, from `start` on."""
+        live = [ticket for ticket in batch.tickets if ticket.is_wanted and ticket is not guilty]
+        suspects = [ticket for ticket in live if ticket.is_suspect]
+        self.suspects.add(batch.model, suspects, part_size(served.estimate, suspects, start, 1, TRIAL_SHARE))
+        others = [ticket for ticket in live if not ticket.is_suspect]
+        self.survivors.add(batch.model, others, part_size(served.estimate, others, start, slots))
+
+    def remove(self, ticket: Ticket) -> None:
+        """It need not run any more."""
+        (self.suspects if ticket.is_suspect else self.survivors).remove(ticket)
+
+    def remove_model(self, model: str) -> list[Ticket]:
+        """Those of one model; they are let go."""
+        return self.survivors.remove_model(model) + self.suspects.remove_model(model)
+
+    def can_wait(self, models: dict[str, Served], start: float, least_s: float) -> bool:
+        """Whether the suspects whose turn it is can be in time if they start a little later."""
+        first = self.suspects.first
+        if first is None or first[0] not in models:
+            return False
+        model, tickets = first
+        estimate = models[model].estimate
+        needs_s = estimate.safe * estimate.predict(len(tickets), max(t.size for t in tickets))
+        return start + max(least_s, needs_s) < min(ticket.deadline for ticket in tickets)
+
+
+def next_part(
+    survivors: Survivors, models: dict[str, Served], start: float, aside: list[SetAside]
+) -> tuple[Served, list[Ticket]] | None:
+    """The next part that can be in time; who cannot is set aside, as is who has no model any more."""
+    while (part := survivors.take()) is not None:
+        model, tickets = part
+        served = models.get(model)
+        due = inf  # it was removed while its batch ran
+        if served is not None:
+            due = start + served.estimate.predict(len(tickets), max(t.size for t in tickets))
+        for ticket in [ticket for ticket in tickets if ticket.deadline < due]:
+            tickets.remove(ticket)
+            ticket.phase = Phase.ACCEPTED
+            aside.append(SetAside(ticket, "too_late" if served is not None else "removed"))
+        if served is not None and tickets:
+            return served, tickets
+    return None
+
+
 def part_size(estimate: Estimate, tickets: list[Ticket], now: float, slots: int, share: float = 1.0) -> int:
     """How many survivors may run together: one if that takes no more than this share of the time they have left."""
     if not tickets:
@@ -82,7 +141,7 @@ def part_size(estimate: Estimate, tickets: list[Ticket], now: float, slots: int,
 def hang_limit_s(served: Served, batch: Batch) -> float:
     """A batch that runs longer than this has hung."""
     deadline_s = served.spec.deadline_s
-    if served.estimate.observations - served.trusted_from < FIRST_BATCHES:
+    if served.estimate.observations - served.trusted_from < ENOUGH_TRIES:
         return max(FIRST_HANG_S, 10 * deadline_s)
     # More above its prediction than a straggler shows that the prediction is wrong; `slowest_s` tells the truth then.
     slow_s = max(min(served.estimate.safe, STRAGGLER) * batch.predicted_s, served.slowest_s)
@@ -92,11 +151,26 @@ def hang_limit_s(served: Served, batch: Batch) -> float:
     return limit_s
 
 
-def smaller_batches(served: Served, items: int, now: float, *, is_certain: bool) -> int | None:
-    """A batch of so many items was too large for the memory; the new limit on its model's batches.
+def short_of_memory(served: Served, items: int, now: float, *, is_certain: bool) -> int | None:
+    """A batch of so many items was too large for the memory; half of that is the limit from now on.
 
     If that is only likely (its worker was killed), None and no change unless the batch was a large one.
     """
-    if not is_certain and (items == 1 or 2 * items <= served.estimate.max_batch):
+    most = served.estimate.max_batch
+    if not is_certain and (items == 1 or 2 * items <= most):
         return None
-    return served.shrink(items, now)
+    _limit(served, max(1, min(items, most) // 2))
+    served.grows_at = now + GROW_AFTER_S
+    return served.estimate.max_batch
+
+
+def grow(served: Served, now: float) -> None:
+    """A while has passed without such trouble: twice as many, up to what the model allows."""
+    _limit(served, min(2 * served.estimate.max_batch, served.spec.max_batch))
+    served.grows_at = now + GROW_AFTER_S if served.estimate.max_batch < served.spec.max_batch else inf
+
+
+def _limit(served: Served, batch: int) -> None:
+    spec = served.spec
+    sizes = tuple(size for size in spec.batch_sizes if size <= batch) or spec.batch_sizes[:1]
+    served.estimate.resize(spec.members, sizes[-1] if sizes else batch, sizes)
