@@ -20,6 +20,7 @@ ALLOWED: Mapping[str, set[str]] = {
     "clock": set(),
     "types": {"errors"},
     **dict.fromkeys(NOUNS, BASE),
+    "body": BASE | {"schema"},
     "backends": BASE | NOUNS,
     "target": BASE | NOUNS | {"backends"},
     "scaffold": BASE,

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 
 from timebound.errors import RequestError
+from timebound.schema import attribute, top_level_type
 from timebound.types import ModelInfo
 
 
@@ -63,24 +64,11 @@ def _wrong_type(error: msgspec.ValidationError) -> RequestError:
     return RequestError(text.replace("`", "'"), code="bad_input", field=field or None)
 
 
-_SCALARS: dict[str, Any] = {"string": str, "integer": int, "number": float, "boolean": bool, "null": None}
-_LIMITS = {
-    "minLength": "min_length",
-    "maxLength": "max_length",
-    "pattern": "pattern",
-    "minimum": "ge",
-    "maximum": "le",
-    "exclusiveMinimum": "gt",
-    "exclusiveMaximum": "lt",
-    "multipleOf": "multiple_of",
-}
-
-
 class Shape:
     """Checks bodies of one model and reads their key and size."""
 
     def __init__(self, info: ModelInfo) -> None:
-        self._decoder = msgspec.json.Decoder(_top_level(info.request_schema or {}))
+        self._decoder = msgspec.json.Decoder(top_level_type(info.request_schema or {}))
         self._key = info.key.split(".") if info.key else None
         self._size = info.size_field.split(".") if info.size_field else None
 
@@ -94,7 +82,7 @@ class Shape:
 
 def _read(fields: Any, path: list[str]) -> Any:
     """The value at a dotted path of the body; None if it is not there."""
-    value = getattr(fields, _attribute(path[0]), None)
+    value = getattr(fields, attribute(path[0]), None)
     if isinstance(value, msgspec.Raw):
         value = read_json(msgspec.json.decode, value)
     for part in path[1:]:
@@ -107,47 +95,3 @@ def _length(value: Any) -> float:
     if isinstance(value, int | float):
         return max(1.0, float(min(value, 10**15)))  # JSON's whole numbers may be larger than any float
     return max(1.0, float(len(value))) if isinstance(value, str | list | dict) else 1.0
-
-
-def _attribute(name: str) -> str:
-    # Field names of a body need not be Python names; they are only ever looked up through this.
-    return "field_" + name.encode().hex()
-
-
-def _top_level(schema: dict[str, Any]) -> Any:
-    definitions = schema.get("$defs", {})
-    schema = _follow(schema, definitions)
-    if schema.get("type") != "object" or "properties" not in schema:
-        return msgspec.Raw
-    required = schema.get("required", [])
-    fields: list[Any] = []
-    for name, part in schema["properties"].items():
-        kind = _kind(_follow(part, definitions), definitions)
-        is_tag = len(part.get("enum", ())) == 1  # decoders take a lone type without its tag
-        is_required = name in required and not is_tag
-        fields.append((_attribute(name), kind) if is_required else (_attribute(name), kind, None))
-    rename = {_attribute(name): name for name in schema["properties"]}
-    forbid = schema.get("additionalProperties") is False
-    return msgspec.defstruct("Body", fields, rename=rename, kw_only=True, forbid_unknown_fields=forbid)
-
-
-def _kind(schema: dict[str, Any], definitions: dict[str, Any]) -> Any:
-    if "anyOf" in schema:
-        kinds = [_kind(_follow(part, definitions), definitions) for part in schema["anyOf"]]
-        if msgspec.Raw in kinds:
-            return msgspec.Raw
-        union = kinds[0]
-        for kind in kinds[1:]:
-            union = union | kind
-        return union
-    name = schema.get("type")
-    if name not in _SCALARS or "enum" in schema or "format" in schema or "contentEncoding" in schema:
-        return msgspec.Raw
-    limits = {_LIMITS[limit]: value for limit, value in schema.items() if limit in _LIMITS}
-    return Annotated[_SCALARS[name], msgspec.Meta(**limits)] if limits else _SCALARS[name]
-
-
-def _follow(schema: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
-    while "$ref" in schema:
-        schema = definitions[schema["$ref"].rsplit("/", 1)[1]]
-    return schema

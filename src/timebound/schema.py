@@ -1,10 +1,12 @@
-"""Values made up from a JSON Schema."""
+"""What is made from a JSON Schema: values that fit it, and the type that the gateway looks at bodies with."""
 
 from __future__ import annotations
 
 import base64
 import random
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 
 def sample(schema: dict[str, Any], defs: dict[str, Any] | None = None) -> Any:
@@ -93,3 +95,64 @@ def _number(schema: dict[str, Any], is_whole: bool, rng: random.Random) -> float
 
 def _coin(rng: random.Random) -> bool:
     return rng.random() < 0.5
+
+
+# ---------------------------------------------------------------------- a type for the gateway's first look
+
+_SCALARS: dict[str, Any] = {"string": str, "integer": int, "number": float, "boolean": bool, "null": None}
+_LIMITS = {
+    "minLength": "min_length",
+    "maxLength": "max_length",
+    "pattern": "pattern",
+    "minimum": "ge",
+    "maximum": "le",
+    "exclusiveMinimum": "gt",
+    "exclusiveMaximum": "lt",
+    "multipleOf": "multiple_of",
+}
+
+
+def attribute(name: str) -> str:
+    """The attribute that holds a field of the body."""
+    # Field names of a body need not be Python names; they are only ever looked up through this.
+    return "field_" + name.encode().hex()
+
+
+def top_level_type(schema: dict[str, Any]) -> Any:
+    """What a decoder takes for bodies of this schema: scalars by their type, lists and objects as raw bytes."""
+    definitions = schema.get("$defs", {})
+    schema = _follow(schema, definitions)
+    if schema.get("type") != "object" or "properties" not in schema:
+        return msgspec.Raw
+    required = schema.get("required", [])
+    fields: list[Any] = []
+    for name, part in schema["properties"].items():
+        kind = _kind(_follow(part, definitions), definitions)
+        is_tag = len(part.get("enum", ())) == 1  # decoders take a lone type without its tag
+        is_required = name in required and not is_tag
+        fields.append((attribute(name), kind) if is_required else (attribute(name), kind, None))
+    rename = {attribute(name): name for name in schema["properties"]}
+    forbid = schema.get("additionalProperties") is False
+    return msgspec.defstruct("Body", fields, rename=rename, kw_only=True, forbid_unknown_fields=forbid)
+
+
+def _kind(schema: dict[str, Any], definitions: dict[str, Any]) -> Any:
+    if "anyOf" in schema:
+        kinds = [_kind(_follow(part, definitions), definitions) for part in schema["anyOf"]]
+        if msgspec.Raw in kinds:
+            return msgspec.Raw
+        union = kinds[0]
+        for kind in kinds[1:]:
+            union = union | kind
+        return union
+    name = schema.get("type")
+    if name not in _SCALARS or "enum" in schema or "format" in schema or "contentEncoding" in schema:
+        return msgspec.Raw
+    limits = {_LIMITS[limit]: value for limit, value in schema.items() if limit in _LIMITS}
+    return Annotated[_SCALARS[name], msgspec.Meta(**limits)] if limits else _SCALARS[name]
+
+
+def _follow(schema: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
+    while "$ref" in schema:
+        schema = definitions[schema["$ref"].rsplit("/", 1)[1]]
+    return schema
