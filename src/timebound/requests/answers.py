@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
+import msgspec
+
 from timebound.errors import BadInput, CrashesWorker, DeadlineMissed, Refusal, RequestError
 from timebound.events import Degraded, Events
 from timebound.requests.attempts import Attempts, deliver
@@ -62,6 +64,14 @@ class Answers(Attempts):
         for attempt in late:
             self.give_best(attempt, reason)
         return True
+
+    def give_unfinished(self, request: Request, result: Result, reason: str) -> None:
+        """No more members come, and those that ran make no answer: an earlier one, its fallback, or the error."""
+        if request.attempts and (request.best is not None or request.info.has_fallback):
+            self.give_up(request, reason)
+        else:
+            failed = msgspec.structs.replace(result.outcome, code="model_failed")
+            self.give(request, request.best or msgspec.structs.replace(result, outcome=failed))
 
     def give_best(self, attempt: Attempt, reason: str) -> None:
         """One attempt's time is up."""

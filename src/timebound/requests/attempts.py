@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from heapq import heapify, heappop, heappush
 from itertools import count
 from math import inf
@@ -122,6 +122,12 @@ class Attempts:
                 self._claims.release(request)
         if request.key is not None and self.by_key.get(request.key) is request:
             del self.by_key[request.key]
+
+    def forget_unwanted(self, requests: Iterable[Request]) -> None:
+        """The same for those kept for a retry that did not come before their batch was over."""
+        for request in requests:
+            if not request.attempts and request.phase is Phase.ACCEPTED:
+                self.forget(request)
 
     def remove(self, attempt: Attempt) -> None:
         attempt.request.attempts.remove(attempt)

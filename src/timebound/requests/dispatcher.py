@@ -260,8 +260,6 @@ class Dispatcher:
         for sent in lost:
             self._models.hand_over(sent.batch)
         self._losses.lost(slots, lost, loss)
-        for sent in lost:
-            self._forget_unwanted(sent)
         self._poll()
 
     def _count_slots(self) -> None:
@@ -337,7 +335,7 @@ class Dispatcher:
         if not step.go:
             size, took_s = len(sent.requests), now - batch.started
             self._events.emit(BatchFinished(batch.model, size, took_s, batch.predicted_s, report.members, step.reason))
-            self._forget_unwanted(sent)
+            self._answers.forget_unwanted(sent.requests)
         self._answers.margin.observe(self._clock.now() - now)
         self._scheduler.margin_s = self._answers.margin.seconds
 
@@ -368,27 +366,13 @@ class Dispatcher:
             if outcome.code == UNFINISHED:
                 if not step.go or id(request) in leaving:
                     unfinished += id(request) in leaving
-                    self._leave_unfinished(request, result, step.reason)
+                    self._answers.give_unfinished(request, result, step.reason)
             elif outcome.code or is_over or id(request) in leaving:  # an item's own error is final, whoever goes on
                 self._answers.give(request, result)
             elif request.best is None or request.best.members < report.members:
                 request.best = result
         if report.members < report.of_members and (count := len(step.leave) - unfinished):
             self._events.emit(Degraded(sent.batch.model, count, Quality.PARTIAL, step.reason))
-
-    def _leave_unfinished(self, request: Request, result: Result, reason: str) -> None:
-        """No more members come, and those that ran make no answer: an earlier one, its fallback, or the error."""
-        if request.attempts and (request.best is not None or request.info.has_fallback):
-            self._answers.give_up(request, reason)
-        else:
-            failed = msgspec.structs.replace(result.outcome, code="model_failed")
-            self._answers.give(request, request.best or msgspec.structs.replace(result, outcome=failed))
-
-    def _forget_unwanted(self, sent: Sent) -> None:
-        """Requests kept for a retry that did not come before their batch was over."""
-        for request in sent.requests:
-            if not request.attempts and request.phase is Phase.ACCEPTED:
-                self._answers.forget(request)
 
 
 def _result(sent: Sent, place: int, outcome: Outcome, report: Report) -> Result:

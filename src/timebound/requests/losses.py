@@ -65,6 +65,7 @@ class Losses:
             self._scheduler.batch_lost(sent.batch, self._clock.now(), guilty)
             if guilty is not None:
                 self._lock_up(guilty, loss)
+            self._answers.forget_unwanted(sent.requests)
 
     def _drop_copies(self, sent: Sent) -> None:
         """Copies are not tried again: no second worker is risked for an answer that nobody waits for."""
