@@ -86,7 +86,7 @@ def _read_name(value: Any) -> str:
 
 def _read_store(value: Any) -> str:
     word, separator, _ = value.partition("://")
-    if word not in STORES or (word in ("memory", "none")) == bool(separator):
+    if word not in STORES or (word in ("memory", "none") and separator):
         raise ValueError
     return str(value)
 

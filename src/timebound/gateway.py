@@ -31,7 +31,7 @@ from timebound.profile import ProfileFile, this_machine
 from timebound.releases import Releases
 from timebound.requests.dispatcher import Dispatcher
 from timebound.requests.identity import MAX_KEY, Identity
-from timebound.scheduler.scheduler import Scheduler
+from timebound.scheduler import Policy, Scheduler
 from timebound.store.choice import open_store
 from timebound.types import Body, ModelInfo, Quality, Question, Result, Source
 from timebound.versions import Traffic
@@ -65,18 +65,19 @@ class Answer(msgspec.Struct, frozen=True):
 class Gateway:
     """Serves `target` to this process: a file, a folder or an app, as `timebound serve` takes it.
 
-    `options` are those of `timebound serve`, such as `workers=2` or `store="redis://..."`. Make it where an event loop
-    runs. `start` returns when the first worker has answered its warm-up run.
+    `options` are those of `timebound serve`, such as `workers=2` or `store="redis://..."`; `policy` is one of
+    `scheduler.POLICIES` if not the usual one. Make it where an event loop runs. `start` returns when the first worker
+    has answered its warm-up run.
     """
 
-    def __init__(self, target: str | Path, config: Config | None = None, **options: Any) -> None:
+    def __init__(
+        self, target: str | Path, config: Config | None = None, *, policy: Policy | None = None, **options: Any
+    ) -> None:
         config = self.config = config or resolve(_known(options), {}, Path.cwd())
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
-            raise SetupError(
-                "a Gateway is made inside a running event loop; write: async with tb.Gateway(...)"
-            ) from None
+            raise SetupError("make a Gateway where an event loop runs: async with tb.Gateway(...)") from None
         self.clock = MonotonicClock()
         self.events = Events()
         self.catalogue = Catalogue(self.clock)
@@ -86,7 +87,7 @@ class Gateway:
         self._profile = _profile_file(config, self.releases.target)
         self._profiles = self._profile.read() if self._profile else {}
         self.requests = Dispatcher(
-            Scheduler(config.margin, max_batch_bytes=config.max_batch_bytes),
+            Scheduler(config.margin, max_batch_bytes=config.max_batch_bytes, policy=policy),
             self.catalogue,
             slots=Slots(),
             max_queue=config.max_queue,

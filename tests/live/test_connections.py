@@ -182,3 +182,42 @@ def test_a_tunnel_is_refused(serving: Serving) -> None:
         seen = wire.read_to_end()
     assert seen.startswith(b"HTTP/1.1 400")
     assert seen.count(b"HTTP/1.1 ") == 1
+
+
+WAYS = {
+    "alone": lambda wire, request: wire.send(request),
+    "pipelined": lambda wire, request: wire.send(get("/livez"), request),
+    "with a query string": lambda wire, request: wire.send(request.replace(b"POST /wait ", b"POST /wait?a=1&b ")),
+    "with the whole address": lambda wire, request: wire.send(request.replace(b" /wait ", b" http://host:80/wait ")),
+    "with escapes": lambda wire, request: wire.send(request.replace(b" /wait ", b" /w%61it ")),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_every_way_in_is_the_same(way: str) -> None:
+    """One way in: the same answer, the same limits, and a client that leaves has left."""
+    with Serving(MODELS / "waits.py", "--workers", "1", "--max-body", "1000", "--deadline", "20") as serving:
+        with serving.wire() as wire:
+            WAYS[way](wire, post("/wait", {"value": 1}, "Timebound-Timeout-Ms: 9000"))
+            if way == "pipelined":
+                wire.read()
+            answer = wire.read()
+            assert (answer.status, answer.json()) == (200, {"value": 1})
+            assert answer.headers["timebound-source"] == "computed"
+            assert "server-timing" in answer.headers
+        with serving.wire() as wire:
+            WAYS[way](wire, post("/wait", {"value": 1, "gate": "x" * 2000}))
+            if way == "pipelined":
+                wire.read()
+            assert wire.read().status == 413
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_client_that_leaves_has_left_whichever_way_it_came(serving: Serving, gate: Gate, way: str) -> None:
+    with serving.wire() as wire:
+        WAYS[way](wire, post("/wait", {"value": 1, "gate": str(gate.path)}))
+        if way == "pipelined":
+            wire.read()
+        eventually(lambda: serving.gauge("requests_pending") == 1, "it waits")
+        wire.close()
+        eventually(lambda: serving.gauge("requests_pending") == 0, "nobody waits")

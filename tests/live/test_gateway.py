@@ -1,0 +1,101 @@
+"""A gateway without a listener: asked from a program, in its own event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from tests.live.gate import Gate
+
+import timebound as tb
+from timebound.errors import RequestError, SetupError
+
+pytestmark = pytest.mark.live
+
+MODELS = Path(__file__).parents[1] / "models"
+T = TypeVar("T")
+
+
+def asked(model: str, ask: Callable[[tb.Gateway], Awaitable[T]], **options: Any) -> T:
+    """What `ask` gets out of a gateway of this model."""
+
+    async def run() -> T:
+        async with tb.Gateway(MODELS / model, workers=1, profiles="none", **options) as gateway:
+            return await ask(gateway)
+
+    return asyncio.run(run())
+
+
+def test_an_answer_says_what_and_how() -> None:
+    answer = asked("echo.py", lambda gateway: gateway.ask("echo", {"value": 3}))
+    assert (answer.value, answer.media) == ({"value": 3, "id": None}, "application/json")
+    assert (answer.quality, answer.source, answer.members, answer.batch_size) == ("full", "computed", 1, 1)
+
+
+def test_the_same_key_is_computed_once() -> None:
+    async def twice(gateway: tb.Gateway) -> list[str]:
+        both = await asyncio.gather(*(gateway.ask("echo", {"value": 1}, key="k") for _ in range(2)))
+        return [answer.source for answer in (*both, await gateway.ask("echo", {"value": 1}, key="k"))]
+
+    assert asked("echo.py", twice) == ["computed", "joined", "stored"]
+
+
+@pytest.mark.parametrize(
+    ("model", "item", "code"),
+    [("echo", {"value": "x"}, "bad_input"), ("echo", b"{", "malformed_json"), ("other", {}, "unknown_model")],
+)
+def test_what_cannot_be_answered_is_raised_with_its_code(model: str, item: Any, code: str) -> None:
+    with pytest.raises(RequestError) as raised:
+        asked("echo.py", lambda gateway: gateway.ask(model, item))
+    assert raised.value.code == code
+
+
+def test_a_deadline_of_its_own_is_kept(gate: Gate) -> None:
+    with pytest.raises(RequestError) as raised:
+        asked("waits.py", lambda gateway: gateway.ask("waits", {"value": 1, "gate": str(gate.path)}, deadline=0.2))
+    assert raised.value.code == "deadline_missed"
+
+
+def test_who_stops_waiting_has_left(gate: Gate) -> None:
+    async def leave(gateway: tb.Gateway) -> int:
+        task = asyncio.create_task(gateway.ask("waits", {"value": 1, "gate": str(gate.path)}))
+        while not gateway.requests.waiting:
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return gateway.requests.waiting
+
+    assert asked("waits.py", leave) == 0
+
+
+def test_nothing_is_accepted_after_it_was_closed_and_what_was_is_answered() -> None:
+    async def late(gateway: tb.Gateway) -> tuple[Any, str]:
+        task = asyncio.create_task(gateway.ask("echo", {"value": 1}))
+        while not gateway.requests.waiting:
+            await asyncio.sleep(0)
+        gateway.close()
+        with pytest.raises(RequestError) as refused:
+            await gateway.ask("echo", {"value": 2})
+        return (await task).value, refused.value.code
+
+    assert asked("echo.py", late) == ({"value": 1, "id": None}, "draining")
+
+
+def test_mistakes_are_one_sentence() -> None:
+    with pytest.raises(SetupError, match="where an event loop runs"):
+        tb.Gateway(MODELS / "echo.py")
+    with pytest.raises(SetupError, match="'worker' is no option"):
+        asked("echo.py", lambda gateway: gateway.ask("echo", {}), worker=1)
+
+
+def test_it_binds_no_port_and_leaves_no_process() -> None:
+    async def look(gateway: tb.Gateway) -> list[int]:
+        await gateway.ask("echo", {"value": 1})
+        return [worker["pid"] for worker in gateway.status()["workers"]]
+
+    for pid in asked("echo.py", look):
+        assert not Path(f"/proc/{pid}").exists()
