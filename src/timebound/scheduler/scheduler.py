@@ -12,7 +12,9 @@ from timebound.scheduler.served import InFlight, LaneView, Served
 from timebound.scheduler.survivors import Survivors, Trouble, grow, hang_limit_s, next_part, short_of_memory
 from timebound.scheduler.ticket import Batch, ModelSpec, Phase, SetAside, Step, Ticket, Verdict
 
-BACKLOG_DEADLINES = 1.25  # seconds of waiting work per slot, as a multiple of the deadline: more cannot be served
+# Seconds of waiting work per slot, as a multiple of the deadline: more cannot be served. Worth nothing in answers (0.3
+# points at most); it bounds what a decision costs, and those who give way are told early.
+BACKLOG_DEADLINES = 1.25
 MIN_RETRY_AFTER_S = 0.05  # a client that comes back sooner finds what it left
 
 

@@ -12,8 +12,9 @@ from timebound.scheduler.estimate import ENOUGH_TRIES, STRAGGLER, Estimate
 from timebound.scheduler.served import Served
 from timebound.scheduler.ticket import Batch, Phase, SetAside, Ticket
 
-SUSPECT_SHARE = 0.5  # of the time it has left that a lone suspect may run: one that is only slow is not to be blamed
-TRIAL_SHARE = 0.25  # of the time suspects have left: their worker does nothing else while they run
+# Of the time they have left that suspects may run: who is only slow is not to be blamed. Their parts are made so that
+# all of them fit into it, for their worker does nothing else meanwhile.
+SUSPECT_SHARE = 0.5
 HANG_FACTOR = 3.0  # times the longest that a batch should take, or lately took
 HANG_FLOOR_S = 0.5  # a short pause of the machine is no hang: a new worker would take longer than that
 FIRST_HANG_S = 30.0  # while hardly anything is known of a model; its first batches may load or compile something
@@ -81,7 +82,7 @@ class Trouble:
         """This batch has died; who is still wanted and not guilty runs again, from `start` on."""
         live = [ticket for ticket in batch.tickets if ticket.is_wanted and ticket is not guilty]
         suspects = [ticket for ticket in live if ticket.is_suspect]
-        self.suspects.add(batch.model, suspects, part_size(served.estimate, suspects, start, 1, TRIAL_SHARE))
+        self.suspects.add(batch.model, suspects, part_size(served.estimate, suspects, start, 1, SUSPECT_SHARE))
         others = [ticket for ticket in live if not ticket.is_suspect]
         self.survivors.add(batch.model, others, part_size(served.estimate, others, start, slots))
 
