@@ -105,6 +105,7 @@ def test_a_retry_after_the_clients_timeout_gets_what_was_computed_meanwhile(pair
 
 def test_a_key_in_the_header_beats_the_one_in_the_body(pair: Pair) -> None:
     first = ask(pair.one, {"value": 3, "id": "in-body"}, "Idempotency-Key: in-header")
+    eventually(lambda: get(pair.two, "/v1/results/counts/in-header").status_code == 200, "the result")
     again = ask(pair.two, {"value": 3, "id": "in-body"}, "Idempotency-Key: in-header")
     other = ask(pair.two, {"value": 3, "id": "in-body"})
     assert (first.body, again.headers["timebound-source"]) == (again.body, "stored")
@@ -114,6 +115,7 @@ def test_a_key_in_the_header_beats_the_one_in_the_body(pair: Pair) -> None:
 
 def test_another_body_under_the_same_key_is_refused_but_for_ignored_fields(pair: Pair) -> None:
     ask(pair.one, {"value": 4, "id": "reused"})
+    eventually(lambda: get(pair.two, "/v1/results/counts/reused").status_code == 200, "the result")
     for serving in (pair.one, pair.two):
         same = ask(serving, {"retry": 7, "id": "reused", "value": 4})
         assert (same.status, same.headers["timebound-source"]) == (200, "stored")

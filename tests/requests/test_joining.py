@@ -354,3 +354,66 @@ def test_a_client_that_leaves_while_its_size_is_asked_for_leaves_nothing_behind(
     world.loop.run_due()
     world.answer("a")
     assert world.answered() == ["retry"]
+
+
+def _crowd(world: World, count: int) -> None:
+    world.submit(*(f"other{number}" for number in range(count)))
+
+
+def test_a_second_attempt_beside_one_that_waits_does_not_demote_it() -> None:
+    world = World(max_batch=1)
+    world.learn_speed()
+    world.submit("busy")
+    world.loop.run_due()
+    world.submit("original", key="k", timeout_s=0.5)
+    world.submit("hedge", key="k", timeout_s=0.9)
+    _crowd(world, 3)
+    world.answer("a")
+    world.loop.run_due()
+    assert world.batch() == ["same"], "the first deadline first, and no retry"
+    world.answer("a")
+    assert set(world.answered()) >= {"original", "hedge"}
+
+
+def test_an_attempt_with_too_short_a_limit_fails_alone() -> None:
+    world = World(max_batch=1)
+    world.learn_speed()
+    world.submit("busy")
+    world.loop.run_due()
+    world.submit("original", key="k", timeout_s=0.9)
+    world.submit("hasty", key="k", timeout_s=0.02)
+    world.loop.advance(0.05)
+    assert set(world.errors()) == {"hasty"}
+    world.answer("a")
+    world.loop.run_due()
+    world.answer("a")
+    assert "original" in world.answered()
+
+
+def test_a_hedge_of_a_running_request_takes_nothing_from_it() -> None:
+    world = World(members=2)
+    world.up("a")
+    world.submit("original", key="k", timeout_s=1.0)
+    world.loop.run_due()
+    world.submit("hasty", key="k", timeout_s=0.1)
+    world.loop.advance(0.05)
+    world.answer("a", members=1)
+    assert world.decided[-1] == ("a", True)
+    world.loop.advance(0.06)
+    assert world.qualities() == {"hasty": "partial"}
+    world.answer("a")
+    assert world.qualities() == {"hasty": "partial", "original": "full"}
+
+
+def test_a_retry_of_a_request_whose_client_has_left_ranks_behind() -> None:
+    world = World(max_batch=1)
+    world.learn_speed()
+    world.submit("busy")
+    world.loop.run_due()
+    world.submit("left", key="k", timeout_s=0.5)
+    world.dispatcher.gone(world.attempts["left"])
+    world.submit("retry", key="k", timeout_s=0.5)
+    world.submit("other", timeout_s=0.9)
+    world.answer("a")
+    world.loop.run_due()
+    assert world.batch() == ["other"]
