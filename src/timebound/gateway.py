@@ -86,8 +86,9 @@ class Gateway:
         understudy = Understudy(loop)
         self._profile = _profile_file(config, self.releases.target)
         self._profiles = self._profile.read() if self._profile else {}
+        self._scheduler = Scheduler(config.margin, max_batch_bytes=config.max_batch_bytes, policy=policy)
         self.requests = Dispatcher(
-            Scheduler(config.margin, max_batch_bytes=config.max_batch_bytes, policy=policy),
+            self._scheduler,
             self.catalogue,
             slots=Slots(),
             max_queue=config.max_queue,
@@ -173,7 +174,7 @@ class Gateway:
         # Results that are not written yet are other servers' answers; claims left behind would hold them up.
         await self.store.stop()
         if self._profile is not None:
-            self._profile.write({**self._profiles, **self.requests.profile()}, this_machine(slots))
+            self._profile.write({**self._profiles, **self._scheduler.profile()}, this_machine(slots))
 
     def kill(self) -> None:
         """End the workers without a word; for a process that is about to leave."""

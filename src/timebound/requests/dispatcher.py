@@ -32,7 +32,7 @@ from timebound.requests.request import Attempt, Phase, Request
 from timebound.scheduler.scheduler import Scheduler
 from timebound.scheduler.ticket import Batch, Step
 from timebound.store.base import Store
-from timebound.types import UNFINISHED, Deliver, Loss, ModelInfo, Outcome, Quality, Question, Report, Result
+from timebound.types import UNFINISHED, Deliver, Loss, Outcome, Quality, Question, Report, Result
 
 _INFERRED = ("", "model_failed", UNFINISHED)
 """Outcomes of items that reached `infer`; the others were refused before, and took hardly any time."""
@@ -70,6 +70,8 @@ class Dispatcher:
         self._loop = loop
         self._models = Models(scheduler, profiles, max_queue)
         self._infos = self._models.infos
+        self.add_model = self._models.add
+        """Accepts requests for one more model."""
         self._copies = Copies(self.submit, events)
         self._claims = Claims(store, wall)
         self._floor = Floor()
@@ -103,7 +105,7 @@ class Dispatcher:
 
     @property
     def is_stuck(self) -> bool:
-        """Whether every slot has been at its batch for far longer than any batch takes."""
+        """Whether no slot has come to the end of its batch in a long time."""
         return self._losses.is_stuck
 
     @property
@@ -118,14 +120,6 @@ class Dispatcher:
     def is_running(self, model: str, key: str) -> bool:
         """Whether a request with this key is in work here."""
         return (model, key) in self._answers.by_key
-
-    def profile(self) -> dict[str, Any]:
-        """What was learned about each model's speed, to be handed over after a restart."""
-        return self._scheduler.profile()
-
-    def add_model(self, info: ModelInfo) -> None:
-        """Accept requests for this model from now on; one that is known keeps what was learned."""
-        self._models.add(info)
 
     def remove_model(self, name: str, successor: str | None = None) -> None:
         """It is no longer served: what waits for it goes to its successor, or gets the best there is without it."""
