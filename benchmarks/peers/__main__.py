@@ -23,13 +23,13 @@ from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-from benchmarks.commandline import Failed, finish, names, options_parser
-from benchmarks.contestants import ROOT
 from benchmarks.peers.contest import FULL, QUICK, Contest, Plan
 from benchmarks.peers.environments import default_folder
 from benchmarks.peers.record import Run, read_run
 from benchmarks.peers.report import figures, table
 from benchmarks.peers.roster import CONTESTANTS
+from benchmarks.tools.commandline import Failed, finish, names, options_parser
+from benchmarks.tools.contestants import ROOT
 
 EXAMPLES = """\
 examples:
@@ -96,7 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     run = Run(machine(), time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()), plan.level_s)
 
     def measured() -> None:
-        build = [sys.executable, str(ROOT / "benchmarks/models.py"), str(options.models)]
+        build = [sys.executable, str(ROOT / "benchmarks/tools/models.py"), str(options.models)]
         subprocess.run(build, check=True, stdout=2)
         Contest(options, plan, run).measure()
 

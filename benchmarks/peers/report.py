@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from statistics import median
 
 from benchmarks.peers.record import Duel, Row, Run
-from benchmarks.report import QUIET_CORES
+from benchmarks.tools.report import QUIET_CORES
 
 OURS = "timebound"
 BUSY = 50

@@ -5,15 +5,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from benchmarks.goodput_report import Level
-from benchmarks.load import WARM_UP_S, Window
 from benchmarks.peers.__main__ import main
 from benchmarks.peers.environments import Environment, NotInstalled, installed_version, provide
 from benchmarks.peers.record import Closed, Duel, Kill, Overload, Poison, Row, Run, read_run, write_row, write_run
 from benchmarks.peers.report import figures, table
 from benchmarks.peers.roster import CONTESTANTS
 from benchmarks.peers.traffic import LISTED, PLAIN, V2, Form, PeerTraffic
-from benchmarks.workload import Sample
+from benchmarks.tools.goodput_report import Level
+from benchmarks.tools.load import WARM_UP_S, Window
+from benchmarks.tools.workload import Sample
 
 from timebound.lab.load.attempts import Attempt, End, Question
 from timebound.lab.load.client import Reply
@@ -186,7 +186,7 @@ def test_version_is_read_from_the_environment(tmp_path: Path) -> None:
 
 def test_few_answers_among_many_refusals_are_a_low_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
-    monkeypatch.setattr("benchmarks.load.time.perf_counter", lambda: now)
+    monkeypatch.setattr("benchmarks.tools.load.time.perf_counter", lambda: now)
     window = Window(1.0)
     for millisecond in range(1000):
         now = 100.0 + WARM_UP_S + millisecond / 1000

@@ -29,8 +29,9 @@ After a deadline behind, batches have the very best rate, and tickets are passed
 stay in the queue while they have time for two more batches, and are then given up together. When the load falls,
 deadline order takes over at once and finds the others there.
 
-Simulated by `python benchmarks/scheduler.py`: one model, two slots, deadline 1 s, eight seeds of 40 s that were not
-used to choose the constants. In each cell the share of the clairvoyant bound and the median answer over the deadline:
+Simulated by `python benchmarks/policy/scheduler.py`: one model, two slots, deadline 1 s, eight seeds of 40 s that were
+not used to choose the constants. In each cell the share of the clairvoyant bound and the median answer over the
+deadline:
 
                          this policy                 deadline order (deft)       newest first (cork)
                          CPU-like     GPU-like       CPU-like     GPU-like       CPU-like     GPU-like
@@ -87,8 +88,9 @@ RETRIES_FROM = RETRY_RANK // 2
 LEAST_RATE = 0.7
 MUCH_TIME = 8.0  # times the model's deadline
 # An ensemble is behind as well when one member for everybody fits with less than this share of the deadline to spare:
-# in deadline order such a backlog stays, and delays full answers after the overload. `benchmarks/scheduler.py`: after
-# 10 s at 2.85x full quality is back within 0.04 s, without it after 0.28 s; in time meanwhile are 0.985, not 0.995.
+# in deadline order such a backlog stays, and delays full answers after the overload. `benchmarks/policy/scheduler.py`:
+# after 10 s at 2.85x full quality is back within 0.04 s, without it after 0.28 s; in time meanwhile are 0.985, not
+# 0.995.
 DEEP_SHARE = 0.4
 
 
