@@ -19,6 +19,11 @@ class Answer:
     seconds: float
 
     @property
+    def is_full(self) -> bool:
+        """Whether the model answered; a fallback is no answer here."""
+        return self.reply is not None and self.reply.status == 200 and self.reply.quality == "full"
+
+    @property
     def source(self) -> str:
         """computed, joined or stored."""
         return self.reply.source if self.reply is not None else ""
