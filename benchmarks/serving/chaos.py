@@ -33,6 +33,7 @@ import uvloop
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from benchmarks.serving.apps import chaos_app
+from benchmarks.tools.bars import conclude, zero
 from benchmarks.tools.commandline import Failed, add_choice, finish, options_parser, say
 from benchmarks.tools.contestants import ROOT
 from benchmarks.tools.ledger import Entry, Ledger
@@ -52,6 +53,7 @@ RELOADS, RELOADS_S = 20, 60.0
 QUICK_RELOADS = 4
 PAUSE_S = (0.5, 2.5)
 BAD = ("lost", "late", "wrong", "answered_twice", "mixed_batches", "stale", "reloads_failed_requests")
+BARS = zero(*BAD)
 STILL_S = 0.008
 """A watcher that asks for nothing and waits longer than this for a core is on a machine that others keep busy."""
 LAST_S = 0.4
@@ -278,9 +280,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(table(run.rows), "\n")
     figures["took_s"] = round(time.monotonic() - began, 1)
     print("  ".join(f"{name} {value:.10g}" for name, value in figures.items()))
-    if options.json:
-        options.json.write_text(json.dumps(figures, indent=2) + "\n")
-    return 1 if any(figures.get(name) for name in BAD) else 0
+    return conclude("chaos", options, figures, BARS)
 
 
 if __name__ == "__main__":

@@ -152,6 +152,8 @@ def figures(findings: Findings) -> dict[str, float]:
     if best is not None:
         flat["fastapi_echo_best_rps"] = best
         flat["echo_c1_fastapi_p50_ms"] = flat["fastapi_echo_c1_p50_ms"]
+    if over is not None:
+        flat["echo_c1_over_fastapi"] = flat["echo_c1_p50_ms"] / flat["fastapi_echo_c1_p50_ms"]
     flat["client_cpu"] = max((turn.load.client_cpu for turns in findings.turns.values() for turn in turns), default=0.0)
     flat["foreign_cpu"] = findings.foreign_cores()
     flat["errors"] = findings.errors()

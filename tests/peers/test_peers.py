@@ -109,6 +109,16 @@ def test_goal_that_is_missed_is_told() -> None:
     assert "1.5x: 18.00 times the best untuned peer (mosec 0.050); the goal of 1.7 is met" in text
 
 
+def test_goal_that_is_missed_fails_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = recorded()
+    run.rows[1] = row("mosec", {1.0: 0.8, 1.5: 0.05})
+    for each in run.rows:
+        write_row(tmp_path, each)
+    write_run(tmp_path, run)
+    assert main(["--table", str(tmp_path)]) == 1
+    assert capsys.readouterr().err == "peers: ratio_1.0 is 1.2, not at least 1.7\n"
+
+
 def test_peer_that_did_not_start_is_listed_with_the_reason() -> None:
     run = recorded()
     lost = row("ray", {})
