@@ -13,6 +13,7 @@ took, in cores. If a bar does not hold, the exit code is 1.
 import argparse
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -29,7 +30,7 @@ from benchmarks.tools.bars import Bar, conclude, zero
 from benchmarks.tools.commandline import Failed, add_choice, finish, options_parser, say
 from benchmarks.tools.contestants import ROOT
 from benchmarks.tools.load import HOST, free_port
-from benchmarks.tools.processes import Server
+from benchmarks.tools.processes import Server, StartError
 from benchmarks.tools.wrk import Seen, run_wrk
 from timebound.lab.load.processes import ForeignLoad
 
@@ -210,6 +211,8 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def run(options: argparse.Namespace) -> dict[str, float]:
     """All parts that were asked for."""
+    if "wrk" in options.only and shutil.which("wrk") is None:
+        raise StartError("wrk is not installed: apt-get install wrk, or leave it out with --only stall,rate")
     figures: dict[str, float] = {}
     foreign = ForeignLoad()
     if "wrk" in options.only:

@@ -49,14 +49,13 @@ DEATH_BATCH_S = 0.1
 OVERLOAD = 1.2
 FAULT_LOAD = 0.5
 UNHURRIED = "Timebound-Timeout-Ms: 30000\r\n"
-REPLAYED_KEYS = 500
 BARS = (
     *zero("computed_twice", "unanswered", "wrong", "late_redis_faults", "failed_redis_faults"),
     Bar("sharing_equal", at_least=1),
     Bar("taken_over", at_least=1),
     # The first keys that are free start a batch, the others wait for it: one more batch. Busy cores add 0.05 s.
     Bar("take_over_s", at_most=LEASE_S + DEATH_BATCH_S, noise=DEATH_BATCH_S + 0.05),
-    # The difference of two medians; rounds of 0.8 s are too short for it.
+    # The difference of two medians; rounds of 0.6 s are too short for it.
     Bar("redis_added_ms", at_most=1.0, is_quick=False),
 )
 
@@ -77,10 +76,12 @@ class Plan:
     fault_s: float
     rounds: int
     closed_s: float
+    replayed: int
+    """Keys that are asked for again and again."""
 
 
-FULL = Plan(keys=1000, contest_s=30.0, fault_s=3.0, rounds=5, closed_s=2.0)
-QUICK = Plan(keys=200, contest_s=6.0, fault_s=1.5, rounds=2, closed_s=0.8)
+FULL = Plan(keys=1000, contest_s=30.0, fault_s=3.0, rounds=5, closed_s=2.0, replayed=500)
+QUICK = Plan(keys=200, contest_s=4.0, fault_s=1.2, rounds=2, closed_s=0.6, replayed=100)
 
 
 class Run:
@@ -181,9 +182,9 @@ class Run:
             shared, _ = self._serve(running, "once", ["--store", redis.url])
             echo = EchoTraffic(free_port())
             self._start(running, "echo", echo, [])
-            replay = OnceTraffic(near, UNHURRIED, keys=REPLAYED_KEYS)
+            replay = OnceTraffic(near, UNHURRIED, keys=plan.replayed)
             computed = OnceTraffic(near, UNHURRIED)
-            measure(replay, 50, 1.0 + REPLAYED_KEYS * WORK_S)  # every key is computed, and the servers are warm
+            measure(replay, 50, 1.0 + plan.replayed * WORK_S)  # every key is computed, and the servers are warm
             rows: dict[str, list[float]] = {}
             for number in range(plan.rounds):
                 say(f"cost: round {number + 1} of {plan.rounds}")

@@ -47,7 +47,9 @@ def options_parser(description: str | None, examples: str) -> argparse.ArgumentP
     parser = argparse.ArgumentParser(
         description=description, epilog=examples, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--quick", action="store_true", help="under a minute on two cores; coarser figures")
+    parser.add_argument(
+        "--quick", action="store_true", help="under a minute on two cores; coarser figures, and fewer bars judged"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures as a flat JSON object")
     parser.add_argument(
         "--models",
