@@ -46,7 +46,7 @@ from benchmarks.tools.goodput_report import (
 from benchmarks.tools.load import EnsembleTraffic, TextTraffic, Traffic, answers_right, free_port, measure
 from benchmarks.tools.openloop import DEADLINE_S, drive
 from benchmarks.tools.plot import draw
-from benchmarks.tools.processes import Server
+from benchmarks.tools.processes import Server, StartError
 from benchmarks.tools.seen import SEEN_ENV, count_seen, repeats
 from benchmarks.tools.texts import load_texts
 from benchmarks.tools.workload import MODELS_ENV, Sample, load_samples
@@ -177,6 +177,8 @@ class Run:
                 bare = loop.ceiling(self._plan.bare_s).rate
                 rounds.append(CapacityTurn(self._closed_loop(traffic), bare, foreign.cores()))
         turn = self.results.keep_capacity(model, rounds)
+        if not turn.served_rps:
+            raise StartError(f"{model}: no full answer in a closed loop; wait until the machine is quiet")
         say(f"{model}: {turn.served_rps:.1f}/s, bare loop {turn.bare_rps:.1f}/s")
 
     def _closed_loop(self, traffic: Traffic) -> float:
