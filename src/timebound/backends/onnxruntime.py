@@ -55,7 +55,7 @@ class OnnxruntimeSession:
 
         Such networks take and give back much small memory, and in a pool that threads share it wanders between cores,
         which is slow where the cores are far apart: about an eighth of the speed of the transformer that
-        `benchmarks/goodput.py` serves. Convolutions on pictures of one size lose nothing by sharing.
+        `benchmarks/serving/goodput.py` serves. Convolutions on pictures of one size lose nothing by sharing.
         """
         is_varied = any(size is None for spec in self.inputs for size in spec.shape[1:])
         if not is_varied or (slots - 1) * _weight(self._path) > MUCH:

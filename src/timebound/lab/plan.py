@@ -31,7 +31,7 @@ HALVINGS = 5
 SEEDS = (1, 2, 3)
 # From here on a plan is doubted: days of the profile, batches it was learned from, requests/s of one machine.
 OLD_DAYS, FEW_BATCHES, FAST_RPS = 30.0, 200, 5000.0
-# How far a prediction may be off on the machine it was measured on; benchmarks/plan_check.py holds it to that.
+# How far a prediction may be off on the machine it was measured on; benchmarks/serving/plan_check.py holds it to that.
 ERROR = 0.15
 # The 95 % quantile over the 5 % quantile of a batch's time against its prediction. A choice, not a measurement.
 UNREST = 2.0

@@ -16,9 +16,9 @@ LASTING_RATE = 1.3  # a turn at 1.2 times the capacity costs about 1 point of ha
 STILL_RATE = 0.8  # less than this after a burst: it is over
 CERTAINTY = 2.0  # standard deviations of the counted rate above LASTING_RATE: chance alone must not turn the order
 # An ensemble that has long been behind with one member each turns earlier: while it serves the oldest, the backlog of
-# an overload delays full answers after its end. `benchmarks/scheduler.py` simulates 10 s of 3.0x, deadline 0.25 s: full
-# quality is back within 0.12 s, with a weight of 1 within 0.38 s; in time are 0.962 instead of 0.972, half of them by
-# 0.14 of the deadline instead of 0.77.
+# an overload delays full answers after its end. `benchmarks/policy/scheduler.py` simulates 10 s of 3.0x, deadline
+# 0.25 s: full quality is back within 0.12 s, with a weight of 1 within 0.38 s; in time are 0.962 instead of 0.972, half
+# of them by 0.14 of the deadline instead of 0.77.
 ENSEMBLE_WEIGHT = 1.5
 # Turning to the newest gives up the tickets that wait now: up to one deadline of work, once. Being behind for a whole
 # deadline outlasts most bursts; with more patience more waits, and more is given up.

@@ -29,8 +29,9 @@ After a deadline behind, batches have the very best rate, and tickets are passed
 stay in the queue while they have time for two more batches, and are then given up together. When the load falls,
 deadline order takes over at once and finds the others there.
 
-Simulated by `python benchmarks/scheduler.py`: one model, two slots, deadline 1 s, eight seeds of 40 s that were not
-used to choose the constants. In each cell the share of the clairvoyant bound and the median answer over the deadline:
+Simulated by `python benchmarks/policy/scheduler.py`: one model, two slots, deadline 1 s, eight seeds of 40 s that were
+not used to choose the constants. In each cell the share of the clairvoyant bound and the median answer over the
+deadline:
 
                          this policy                 deadline order (deft)       newest first (cork)
                          CPU-like     GPU-like       CPU-like     GPU-like       CPU-like     GPU-like
