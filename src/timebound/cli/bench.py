@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from timebound.config import seconds
+from timebound.cli.verb import check_writable, declare, read_count, read_time, read_whole
 from timebound.errors import SetupError
 from timebound.target import check_target
 
@@ -27,116 +27,71 @@ if TYPE_CHECKING:
 NOT_MET = 3
 NO_ANSWER = 1
 
-_EXAMPLES = """\
-examples:
-  timebound bench http://127.0.0.1:8000                       one client for 10 s; the body is the model's example
-  timebound bench app.py --rate 50                            start the app, 50 requests/s (Poisson), stop it
-  timebound bench model.onnx --clients 50 --requests 1000     closed loop: 50 at a time
-  timebound bench URL --rates 20,40,80 --html report.html     a sweep, with plots
-  timebound bench URL --users 100                             people who wait 2 to 5 s after each answer
-  timebound bench URL --scenario contest-10x10
-  timebound bench URL --from schema                           many different bodies that fit the model's schema
-  timebound bench URL --jsonl asked.jsonl --expect field:answer
-  timebound bench URL --body '{"id": "{uuid}", "n": {i}}' -H 'Idempotency-Key: {uuid}'
-  timebound bench URL --rate 50 --json new.json --compare old.json --require 'goodput>=0.99,p99<250ms'
-
-exit codes: 0 done; 1 nothing was answered; 2 a mistake to mend; 3 a requirement is not met; 130 interrupted (the
-results so far are printed)
-"""
-
 
 def add_to(verbs: Any) -> None:
     """Declare the verb and its flags."""
     # Imported here and in `run`: other verbs start without the parts that only a bench needs.
     from timebound.lab.scenarios import SCENARIOS
 
-    named = "\n".join(f"  {name:16} {scenario.meaning}" for name, scenario in SCENARIOS.items())
-    parser = verbs.add_parser(
+    parser = declare(
+        verbs,
         "bench",
-        help="put load on a server and measure what it answers in time",
-        description="Put load on any HTTP model server, or on an app that is started for it, and measure what is "
+        "put load on a server and measure what it answers in time",
+        "Put load on any HTTP model server, or on an app that is started for it, and measure what is "
         "answered in time. Latencies count from the moment a request should have been sent.",
-        epilog=f"scenarios:\n{named}\n\n{_EXAMPLES}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    named = "\n".join(f"  {name:16} {scenario.meaning}" for name, scenario in SCENARIOS.items())
+    parser.epilog = f"scenarios:\n{named}\n\n{parser.epilog}"
     parser.add_argument("target", help="URL of a server (with a path or without), or what `timebound serve` takes")
-    _add_load(parser, list(SCENARIOS))
-    _add_payloads(parser)
-    _add_judgement(parser)
+    _add_load(parser.add_argument_group("load").add_argument, list(SCENARIOS))
+    _add_payloads(parser.add_argument_group("payloads (default: the model's own example)").add_argument)
+    _add_judgement(parser.add_argument_group("judgement and results").add_argument)
     parser.set_defaults(run=run)
 
 
-def _add_load(parser: argparse.ArgumentParser, scenarios: Sequence[str]) -> None:
-    group = parser.add_argument_group("load")
-    group.add_argument("--scenario", choices=scenarios, metavar="NAME", help="a load of the list below")
-    group.add_argument(
-        "--rate", "--rates", type=_floats, metavar="N", help="open loop: requests/s; 20,40,80 is a sweep"
-    )
-    group.add_argument("--arrivals", choices=("poisson", "constant", "bursts"), help="how they come (default: poisson)")
-    group.add_argument("--trace", type=Path, metavar="FILE", help="open loop: arrival times in seconds, one a line")
-    group.add_argument(
-        "--clients",
-        "--concurrency",
-        type=_wholes,
-        metavar="N",
-        help="closed loop: so many at a time; 1,10,50 is a sweep",
-    )
-    group.add_argument("--users", type=_wholes, metavar="N", help="closed loop with a pause after each answer")
-    group.add_argument("--think", type=_span, metavar="LOW-HIGH", help="that pause in seconds (default: 2-5)")
-    group.add_argument("--duration", type=read_time, metavar="TIME", help="how long to send, each level (default: 10s)")
-    group.add_argument("--requests", type=read_whole, metavar="N", help="stop after so many requests")
-    group.add_argument(
-        "--warm-up", type=read_time, metavar="TIME", help="send for so long before it counts (default: 0)"
-    )
-    group.add_argument(
-        "--timeout", type=read_time, metavar="TIME", help="give an attempt up after so long (default: 30s)"
-    )
-    group.add_argument("--resends", type=_count, metavar="N", help="send again after a timeout or a lost connection")
-    group.add_argument("--seed", type=_count, metavar="N", help="of random arrivals and pauses (default: 1)")
-    group.add_argument("--connections", type=read_whole, metavar="N", help="open at the most (default: 2000)")
-    group.add_argument("--realtime", action="store_true", help="run ahead of other processes, where that is allowed")
-    group.add_argument(
-        "--serve-args", type=shlex.split, default=[], metavar="TEXT", help="more flags for the server that is started"
-    )
+def _add_load(add: Callable[..., Any], scenarios: Sequence[str]) -> None:
+    add("--scenario", choices=scenarios, metavar="NAME", help="a load of the list below")
+    add("--rate", "--rates", type=_floats, metavar="N", help="open loop: requests/s; 20,40,80 is a sweep")
+    add("--arrivals", choices=("poisson", "constant", "bursts"), help="how they come (default: poisson)")
+    add("--trace", type=Path, metavar="FILE", help="open loop: arrival times in seconds, one a line")
+    closed = "closed loop: so many at a time; 1,10,50 is a sweep"
+    add("--clients", "--concurrency", type=_wholes, metavar="N", help=closed)
+    add("--users", type=_wholes, metavar="N", help="closed loop with a pause after each answer")
+    add("--think", type=_span, metavar="LOW-HIGH", help="that pause in seconds (default: 2-5)")
+    add("--duration", type=read_time, metavar="TIME", help="how long to send, each level (default: 10s)")
+    add("--requests", type=read_whole, metavar="N", help="stop after so many requests")
+    add("--warm-up", type=read_time, metavar="TIME", help="send for so long before it counts (default: 0)")
+    add("--timeout", type=read_time, metavar="TIME", help="give an attempt up after so long (default: 30s)")
+    add("--resends", type=read_count, metavar="N", help="send again after a timeout or a lost connection")
+    add("--seed", type=read_count, metavar="N", help="of random arrivals and pauses (default: 1)")
+    add("--connections", type=read_whole, metavar="N", help="open at the most (default: 2000)")
+    add("--realtime", action="store_true", help="run ahead of other processes, where that is allowed")
+    more = "more flags for the server that is started"
+    add("--serve-args", type=shlex.split, default=[], metavar="TEXT", help=more)
 
 
-def _add_payloads(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("payloads (default: the model's own example)")
-    group.add_argument("--body", metavar="TEXT", help="{uuid}, {i}, {now} are filled in; @FILE reads it from a file")
-    group.add_argument("--jsonl", type=Path, metavar="FILE", help="a JSON body on each line")
-    group.add_argument("--folder", type=Path, metavar="DIR", help="a raw body in each file")
-    group.add_argument(
-        "--from",
-        dest="source",
-        choices=("example", "samples", "schema"),
-        help="what the server says it can be asked (default: example)",
-    )
-    group.add_argument("--model", metavar="NAME", help="which model, if the server has several")
-    group.add_argument("-H", "--header", action="append", default=[], metavar="TEXT", help="'Name: value', with places")
-    group.add_argument("--method", default="POST", help="(default: POST)")
-    group.add_argument("--insecure", action="store_true", help="take any TLS certificate")
+def _add_payloads(add: Callable[..., Any]) -> None:
+    add("--body", metavar="TEXT", help="{uuid}, {i}, {now} are filled in; @FILE reads it from a file")
+    add("--jsonl", type=Path, metavar="FILE", help="a JSON body on each line")
+    add("--folder", type=Path, metavar="DIR", help="a raw body in each file")
+    sources = ("example", "samples", "schema")
+    add("--from", dest="source", choices=sources, help="what the server says it can be asked (default: example)")
+    add("--model", metavar="NAME", help="which model, if the server has several")
+    add("-H", "--header", action="append", default=[], metavar="TEXT", help="'Name: value', with places")
+    add("--method", default="POST", help="(default: POST)")
+    add("--insecure", action="store_true", help="take any TLS certificate")
 
 
-def _add_judgement(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("judgement and results")
-    group.add_argument(
-        "--deadline", type=read_time, metavar="TIME", help="of goodput (default: the model's, else --timeout)"
-    )
-    group.add_argument(
-        "--expect",
-        metavar="FILE",
-        help="the right answers: JSON or JSONL, or field:NAME for a field of --jsonl's lines",
-    )
-    group.add_argument("--expect-field", metavar="NAME", help="compare this field of the answer only (dotted)")
-    group.add_argument(
-        "--tolerance", type=float, default=1e-6, metavar="X", help="of numbers in answers (default: 1e-6)"
-    )
-    group.add_argument("--json", type=Path, metavar="FILE", help="write all results")
-    group.add_argument("--html", type=Path, metavar="FILE", help="write a report with plots, in one file")
-    group.add_argument(
-        "--compare", type=Path, metavar="FILE", help="show the results beside those of an earlier --json"
-    )
-    group.add_argument("--require", metavar="TEXT", help="such as 'goodput>=0.99,p99<250ms'; exit code 3 if not met")
+def _add_judgement(add: Callable[..., Any]) -> None:
+    add("--deadline", type=read_time, metavar="TIME", help="of goodput (default: the model's, else --timeout)")
+    right = "the right answers: JSON or JSONL, or field:NAME for a field of --jsonl's lines"
+    add("--expect", metavar="FILE", help=right)
+    add("--expect-field", metavar="NAME", help="compare this field of the answer only (dotted)")
+    add("--tolerance", type=float, default=1e-6, metavar="X", help="of numbers in answers (default: 1e-6)")
+    add("--json", type=Path, metavar="FILE", help="write all results")
+    add("--html", type=Path, metavar="FILE", help="write a report with plots, in one file")
+    add("--compare", type=Path, metavar="FILE", help="show the results beside those of an earlier --json")
+    add("--require", metavar="TEXT", help="such as 'goodput>=0.99,p99<250ms'; exit code 3 if not met")
 
 
 def run(chosen: argparse.Namespace) -> int:
@@ -149,7 +104,7 @@ def run(chosen: argparse.Namespace) -> int:
     required = requirements.read(chosen.require) if chosen.require else []
     earlier = results.read_document(chosen.compare) if chosen.compare else None
     for file in filter(None, (chosen.json, chosen.html)):
-        _check_writable(file)
+        check_writable(file)
     plans = make_plans(chosen)
     given = _given_payloads(chosen)
     with _server(chosen) as url:
@@ -297,32 +252,7 @@ def _server(chosen: argparse.Namespace) -> Iterator[str]:
         yield server.url
 
 
-def _check_writable(file: Path) -> None:
-    if not file.parent.is_dir():
-        raise SetupError(f"cannot write {file}: there is no folder {file.parent}")
-
-
 # ---------------------------------------------------------------------- how flags are read
-
-
-def read_time(text: str) -> float:
-    """A flag that is a length of time, in seconds."""
-    form = seconds(0.0, 86_400.0)
-    try:
-        return float(form.read(text))
-    except (ValueError, KeyError, AttributeError):
-        raise argparse.ArgumentTypeError(f"{text!r} must be {form.wanted}") from None
-
-
-def read_whole(text: str, low: int = 1) -> int:
-    """A flag that is a whole number."""
-    if not text.isdecimal() or int(text) < low:
-        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number from {low} on")
-    return int(text)
-
-
-def _count(text: str) -> int:
-    return read_whole(text, 0)
 
 
 def _wholes(text: str) -> list[int]:

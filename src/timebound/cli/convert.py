@@ -7,58 +7,36 @@ import sys
 from pathlib import Path
 from typing import Any
 
-_EXAMPLES = """\
-examples:
-  timebound convert net.pt2 net.onnx                                torch.export to ONNX
-  timebound convert net.pt net.onnx --input "x: float32[any, 3, 224, 224]"
-  timebound convert net.py:make net.onnx --weights net.pth --samples val.npz
-  timebound convert net.onnx small.onnx --int8 --samples val.npz --calibrate train.npz
-  timebound convert net.onnx small.onnx --int8                      without samples: weights only
-  timebound convert net.onnx half.onnx --fp16                       half the size
-
-Samples are an .npz with one array per input, items first (numpy.savez("val.npz", x=..., labels=...)), or a folder
-of .npy files with one item each. With labels the accuracy is shown. Without samples random numbers are used: enough
-to check an export, not to judge a smaller file. Nothing is written unless the result passes.
-"""
+from timebound.cli.verb import declare
 
 
 def add_to(verbs: Any) -> None:
     """Declare the verb and its flags."""
-    parser = verbs.add_parser(
+    parser = declare(
+        verbs,
         "convert",
-        help="turn a torch network into ONNX, or ONNX into int8 or fp16",
-        description="Convert a network and print what it gains and loses: size, speed, agreement, accuracy.",
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        "turn a torch network into ONNX, or ONNX into int8 or fp16",
+        "Convert a network and print what it gains and loses: size, speed, agreement, accuracy.",
     )
-    parser.add_argument("source", metavar="IN", help="an .onnx, .pt2 or .pt file, or net.py:make")
-    parser.add_argument("out", metavar="OUT", type=Path, help="the .onnx file to write")
-    parser.add_argument(
-        "--input", action="append", metavar="SPEC", help='"x: float32[any, 3, 224, 224]"; may be repeated'
-    )
-    parser.add_argument("--weights", type=Path, metavar="FILE", help="a state_dict for the network of net.py:make")
-    parser.add_argument("--samples", type=Path, metavar="PATH", help="an .npz file, or a folder of .npy files")
-    parser.add_argument("--calibrate", type=Path, metavar="PATH", help="likewise; for --int8, in place of the samples")
+    add = parser.add_argument
+    add("source", metavar="IN", help="an .onnx, .pt2 or .pt file, or net.py:make")
+    add("out", metavar="OUT", type=Path, help="the .onnx file to write")
+    add("--input", action="append", metavar="SPEC", help='"x: float32[any, 3, 224, 224]"; may be repeated')
+    add("--weights", type=Path, metavar="FILE", help="a state_dict for the network of net.py:make")
+    add("--samples", type=Path, metavar="PATH", help="an .npz file, or a folder of .npy files")
+    add("--calibrate", type=Path, metavar="PATH", help="likewise; for --int8, in place of the samples")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--int8", action="store_true", help="eight-bit whole numbers inside")
     form.add_argument("--fp16", action="store_true", help="half-precision floats inside")
-    parser.add_argument(
-        "--tolerance",
-        type=float,
-        default=1e-3,
-        metavar="VALUE",
-        help="largest difference an export may show, each output relative to its largest number (default: 0.001)",
+    difference = "largest difference an export may show, each output relative to its largest number (default: 0.001)"
+    add("--tolerance", type=float, default=1e-3, metavar="VALUE", help=difference)
+    share = (
+        "least share of samples that the result must answer as before; where an int8 or fp16 file has no classes to "
+        "choose from, its largest difference may be what this leaves to 1, relative to the largest number of that "
+        "output (default: 0.9)"
     )
-    parser.add_argument(
-        "--agreement",
-        type=float,
-        default=0.9,
-        metavar="SHARE",
-        help="least share of samples that the result must answer as before; where an int8 or fp16 file has no classes "
-        "to choose from, its largest difference may be what this leaves to 1, relative to the largest number of that "
-        "output (default: 0.9)",
-    )
-    parser.add_argument("--debug", action="store_true", help="show tracebacks")
+    add("--agreement", type=float, default=0.9, metavar="SHARE", help=share)
+    add("--debug", action="store_true", help="show tracebacks")
     parser.set_defaults(run=run)
 
 

@@ -8,32 +8,19 @@ import os
 from pathlib import Path
 from typing import Any
 
-from timebound.cli.bench import read_time
 from timebound.cli.serve import add_options
+from timebound.cli.verb import declare, read_time
 from timebound.clock import MonotonicClock
 from timebound.config import options
-
-_EXAMPLES = """\
-examples:
-  timebound doctor                             this machine, and the settings found here
-  timebound doctor app.py                      a model too: loaded and run on its example in a process of its own
-  timebound doctor app.py --port 9000 --deadline 250ms
-  timebound doctor --store redis://:password@10.0.0.5:6379/0
-  timebound doctor app.py --json | jq '.findings[] | select(.state != "ok")'
-
-Takes the options of `timebound serve`, and finds those not given where the server would.
-Exit code: 0 no problem (there may be warnings), 1 problems, 2 a flag that does not exist.
-"""
 
 
 def add_to(verbs: Any) -> None:
     """Declare the verb and its flags."""
-    parser = verbs.add_parser(
+    parser = declare(
+        verbs,
         "doctor",
-        help="check machine, settings, port, store and models before serving",
-        description="Check what a server needs: one line each, ok, warning or problem, with the cure.",
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        "check machine, settings, port, store and models before serving",
+        "Check what a server needs: one line each, ok, warning or problem, with the cure.",
     )
     parser.add_argument("target", type=Path, nargs="?", help="what `timebound serve` takes; none looks at no model")
     parser.add_argument("--json", action="store_true", help="one JSON object in place of lines")

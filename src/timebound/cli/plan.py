@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from timebound.cli.bench import read_time, read_whole
+from timebound.cli.verb import declare, read_count, read_time, read_whole
 from timebound.clock import wall
 from timebound.config import resolve
 from timebound.errors import SetupError
@@ -17,27 +17,14 @@ if TYPE_CHECKING:
     from timebound.lab.fleet import MachineType
     from timebound.lab.plan import Demand
 
-_EXAMPLES = """\
-examples:
-  timebound tune app.py                                    first: measure the profile, on the kind of machine you rent
-  timebound plan app.py --rate 500 --deadline 1s           machines and price for three example types
-  timebound plan app.py --rate 500 --deadline 1s --average 120 --headroom 30% --html plan.html
-  timebound plan app.py --rate 500 --deadline 1s --price 5/month --cores 1
-  timebound plan --print-machines > machines.toml          then edit it: types and prices of your provider
-  timebound plan --profile app-1234.json --rate 500 --deadline 1s --machines machines.toml
-
-The example prices are examples, not offers. Exit code: 0 done, 1 no machine type can do it, 2 a mistake or no profile.
-"""
-
 
 def add_to(verbs: Any) -> None:
     """Declare the verb and its flags."""
-    parser = verbs.add_parser(
+    parser = declare(
+        verbs,
         "plan",
-        help="how many machines a load needs, and what they cost",
-        description="Simulate a measured model under a load, and count the machines that it needs and their price.",
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        "how many machines a load needs, and what they cost",
+        "Simulate a measured model under a load, and count the machines that it needs and their price.",
     )
     parser.add_argument("target", type=Path, nargs="?", help="what was tuned or served here before")
     parser.add_argument("--profile", type=Path, metavar="FILE", help="a saved profile, in place of a target's own")
@@ -48,7 +35,9 @@ def add_to(verbs: Any) -> None:
     parser.add_argument("--goodput", type=_share, default=0.99, metavar="SHARE", help="in time (default: 99%%)")
     parser.add_argument("--full", action="store_true", help="count only answers of all members of an ensemble")
     parser.add_argument("--headroom", type=_share, default=0.2, metavar="SHARE", help="above the peak (default: 20%%)")
-    parser.add_argument("--spare", type=_spare, default=1, metavar="N", help="machines that may be down (default: 1)")
+    parser.add_argument(
+        "--spare", type=read_count, default=1, metavar="N", help="machines that may be down (default: 1)"
+    )
     parser.add_argument("--machines", type=Path, metavar="FILE", help="machine types and prices, in TOML")
     parser.add_argument("--print-machines", action="store_true", help="show the example file, and leave")
     parser.add_argument("--price", metavar="PRICE", help="of one type given by flags: 5/month or 0.01/hour")
@@ -166,7 +155,3 @@ def _share(text: str) -> float:
     if not 0 <= value < 1:
         raise argparse.ArgumentTypeError(f"{text!r} must be a share below 1, such as 0.99 or 99%")
     return value
-
-
-def _spare(text: str) -> int:
-    return read_whole(text, 0)

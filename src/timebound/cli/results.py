@@ -13,35 +13,20 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from timebound.cli.verb import declare
 from timebound.config import resolve
 from timebound.errors import RequestError, SetupError
 
 if TYPE_CHECKING:
     from timebound.cli.kept import Found, Shelf
 
-_EXAMPLES = """\
-examples:
-  timebound results ls                               what the server on this machine keeps
-  timebound results ls digits --json                 one model's, for a program
-  timebound results get digits order-17              one result, by model and key
-  timebound results get digits order-17 --api-key KEY        likewise, where clients have API keys
-  timebound results clear digits order-17            forget one result
-  timebound results clear digits --yes               forget all results of a model
-  timebound results clear --yes                      forget everything
-  timebound results ls --url http://models:8000 --admin-token TOKEN
-  timebound results ls --store redis://127.0.0.1:6379/0      without a server, from its Redis
-
-Listing and clearing are the operator's: on the server's own machine, or with its admin token, which may also be in
-TIMEBOUND_ADMIN_TOKEN. Exit codes: 0 done, 1 there is no such result or it cannot be reached, 2 a mistake in the call.
-"""
-
 
 def add_to(verbs: Any) -> None:
     """Declare the verb, what it can do and its flags."""
-    parser = _parser(verbs, "results", "look at kept results, or forget them", _EXAMPLES)
+    parser = declare(verbs, "results", "look at kept results, or forget them")
     parser.set_defaults(run=lambda chosen: _show_help(parser))
     actions = parser.add_subparsers(title="actions", metavar="ACTION", parser_class=type(parser))
-    get = _parser(actions, "get", "show one result")
+    get = declare(actions, "get", "show one result")
     get.add_argument("model", help="name of the model")
     get.add_argument("key", help="key of the request")
     get.add_argument(
@@ -50,9 +35,9 @@ def add_to(verbs: Any) -> None:
         help="as a client of a server with API keys (or in TIMEBOUND_API_KEY): its own results",
     )
     get.set_defaults(usual_api_key=os.environ.get("TIMEBOUND_API_KEY"))
-    ls = _parser(actions, "ls", "list what is kept")
+    ls = declare(actions, "ls", "list what is kept")
     ls.add_argument("model", nargs="?", help="name of the model; all if left out")
-    clear = _parser(actions, "clear", "forget one result, a model's or all")
+    clear = declare(actions, "clear", "forget one result, a model's or all")
     clear.add_argument("model", nargs="?", help="name of the model; all if left out")
     clear.add_argument("key", nargs="?", help="key of the request; all of the model's if left out")
     clear.add_argument("--yes", action="store_true", help="really forget more than one result")
@@ -66,17 +51,6 @@ def add_to(verbs: Any) -> None:
 def _show_help(parser: argparse.ArgumentParser) -> int:
     parser.print_help()
     return 2
-
-
-def _parser(verbs: Any, name: str, meaning: str, examples: str | None = None) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = verbs.add_parser(
-        name,
-        help=meaning,
-        description=meaning[0].upper() + meaning[1:] + ".",
-        epilog=examples,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    return parser
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:

@@ -7,33 +7,20 @@ import os
 from pathlib import Path
 from typing import Any
 
+from timebound.cli.verb import declare
 from timebound.config import Config, default_of, describe, options, resolve
 from timebound.errors import SetupError
 from timebound.log import set_up_logging
 from timebound.target import check_target
 
-_EXAMPLES = """\
-examples:
-  timebound serve app.py --port 9000
-  timebound serve model.onnx --deadline 250ms  likewise model.pt2 (torch.export)
-  timebound serve examples/insects             a folder with an app.py in it
-  timebound serve models/ --host 0.0.0.0 --workers 2
-  timebound serve app.py --print-config        every option, its value and where it came from
-
-Every option can also be set as TIMEBOUND_<OPTION> in the environment or in .env, or as a line
-of timebound.toml in the working directory. A flag beats the environment beats .env beats the file,
-and that beats a timebound.toml in the folder that is served.
-"""
-
 
 def add_to(verbs: Any) -> None:
     """Declare the verb and its flags."""
-    parser = verbs.add_parser(
+    parser = declare(
+        verbs,
         "serve",
-        help="serve a Python file, a model file or a folder of models",
-        description="Serve models over HTTP; every request is answered before its deadline.",
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        "serve a Python file, a model file or a folder of models",
+        "Serve models over HTTP; every request is answered before its deadline.",
     )
     parser.add_argument(
         "target", type=Path, help="a .py file with timebound.Model classes, an .onnx, .pt2 or .pt file, or a folder"

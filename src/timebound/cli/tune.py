@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from timebound.cli.bench import read_time, read_whole
+from timebound.cli.verb import check_writable, declare, read_time, read_whole
 from timebound.config import FILE, Config, resolve
 from timebound.errors import SetupError
 from timebound.target import check_target
@@ -17,59 +17,33 @@ from timebound.target import check_target
 if TYPE_CHECKING:
     from timebound.lab.tune import Target, Tuning
 
-_EXAMPLES = """\
-examples:
-  timebound tune app.py                        one to three minutes on two cores; writes timebound.toml and the profile
-  timebound tune app.py --quick                one round, shorter measurements
-  timebound tune model.onnx --deadline 250ms
-  timebound tune models/ --model digits --output tuned.toml
-  timebound tune app.py --samples asked.jsonl  engines must answer these as onnxruntime does
-
-Ctrl-C stops it and shows what is known so far; the same command goes on from there, --fresh begins anew.
-"""
-
 
 def add_to(verbs: Any) -> None:
     """Declare the verb and its flags."""
-    parser = verbs.add_parser(
+    parser = declare(
+        verbs,
         "tune",
-        help="find the settings that answer most in time on this machine",
-        description="Measure how long batches take, find out which engines answer as onnxruntime does, try divisions "
+        "find the settings that answer most in time on this machine",
+        "Measure how long batches take, find out which engines answer as onnxruntime does, try divisions "
         "of the cores into workers, slots and threads on real servers under overload, and write down what answers most "
         "before the deadline.",
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("target", type=Path, help="what `timebound serve` takes")
-    parser.add_argument("--model", default="", metavar="NAME", help="which model, if there are several")
-    parser.add_argument("--deadline", type=read_time, metavar="TIME", help="in place of the model's own")
-    parser.add_argument("--seconds", type=read_time, default=3.0, metavar="TIME", help="of each trial (default: 3)")
-    parser.add_argument(
-        "--rounds",
-        type=read_whole,
-        default=3,
-        metavar="N",
-        help="turns of all settings that are not far behind (default: 3)",
-    )
-    engines = parser.add_argument_group("engines (of models with ONNX files)")
-    engines.add_argument(
-        "--agreement",
-        type=_share,
-        default=0.99,
-        metavar="SHARE",
-        help="least share of inputs that an engine must answer as onnxruntime does (default: 0.99)",
-    )
-    engines.add_argument(
-        "--tolerance",
-        type=_share,
-        default=0.05,
-        metavar="SHARE",
-        help="of the largest number with a fraction in an answer; such numbers may differ by so much (default: 0.05)",
-    )
-    engines.add_argument("--samples", type=Path, metavar="PATH", help="more inputs: JSON lines, or a folder of bodies")
-    parser.add_argument("--quick", action="store_true", help="one round of 1.5 s")
-    parser.add_argument("--output", type=Path, default=Path(FILE), metavar="FILE", help=f"(default: {FILE})")
-    parser.add_argument("--fresh", action="store_true", help="forget what an earlier run measured")
+    add = parser.add_argument
+    add("target", type=Path, help="what `timebound serve` takes")
+    add("--model", default="", metavar="NAME", help="which model, if there are several")
+    add("--deadline", type=read_time, metavar="TIME", help="in place of the model's own")
+    add("--seconds", type=read_time, default=3.0, metavar="TIME", help="of each trial (default: 3)")
+    turns = "turns of all settings that are not far behind (default: 3)"
+    add("--rounds", type=read_whole, default=3, metavar="N", help=turns)
+    of_engines = parser.add_argument_group("engines (of models with ONNX files)").add_argument
+    share = "least share of inputs that an engine must answer as onnxruntime does (default: 0.99)"
+    of_engines("--agreement", type=_share, default=0.99, metavar="SHARE", help=share)
+    within = "of the largest number with a fraction in an answer; such numbers may differ by so much (default: 0.05)"
+    of_engines("--tolerance", type=_share, default=0.05, metavar="SHARE", help=within)
+    of_engines("--samples", type=Path, metavar="PATH", help="more inputs: JSON lines, or a folder of bodies")
+    add("--quick", action="store_true", help="one round of 1.5 s")
+    add("--output", type=Path, default=Path(FILE), metavar="FILE", help=f"(default: {FILE})")
+    add("--fresh", action="store_true", help="forget what an earlier run measured")
     parser.set_defaults(run=run)
 
 
@@ -85,8 +59,7 @@ def run(chosen: argparse.Namespace) -> int:
     from timebound.lab.tune import Tuning
 
     check_target(chosen.target)
-    if not chosen.output.parent.is_dir():
-        raise SetupError(f"cannot write {chosen.output}: there is no folder {chosen.output.parent}")
+    check_writable(chosen.output)
     if chosen.samples is not None and not chosen.samples.exists():
         raise SetupError(f"no samples at {chosen.samples}; give a file of JSON lines or a folder")
     target = _target(chosen)

@@ -1,0 +1,58 @@
+"""What all verbs have in common: how one is declared, and how its flags are read.
+
+The examples at the end of a verb's help lie in `examples/<verb>.txt`.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from timebound.config import seconds
+from timebound.errors import SetupError
+
+
+def declare(verbs: Any, name: str, meaning: str, description: str = "", examples: str = "") -> argparse.ArgumentParser:
+    """Add a verb: `meaning` is for the list of all, `description` for its own help; `examples` if another has them."""
+    parser: argparse.ArgumentParser = verbs.add_parser(
+        name,
+        help=meaning,
+        description=description or meaning[0].upper() + meaning[1:] + ".",
+        epilog=examples_of(examples or name),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    return parser
+
+
+def examples_of(verb: str) -> str | None:
+    """What ends a verb's help; None if it has no examples."""
+    file = Path(__file__).parent / "examples" / f"{verb}.txt"
+    return file.read_text() if file.is_file() else None
+
+
+def check_writable(file: Path) -> None:
+    """Raise `SetupError` if a result could not be written there; better before the work than after it."""
+    if not file.parent.is_dir():
+        raise SetupError(f"cannot write {file}: there is no folder {file.parent}")
+
+
+def read_time(text: str) -> float:
+    """A flag that is a length of time, in seconds."""
+    form = seconds(0.0, 86_400.0)
+    try:
+        return float(form.read(text))
+    except (ValueError, KeyError, AttributeError):
+        raise argparse.ArgumentTypeError(f"{text!r} must be {form.wanted}") from None
+
+
+def read_whole(text: str, low: int = 1) -> int:
+    """A flag that is a whole number."""
+    if not text.isdecimal() or int(text) < low:
+        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number from {low} on")
+    return int(text)
+
+
+def read_count(text: str) -> int:
+    """A flag that is a whole number, or zero."""
+    return read_whole(text, 0)
