@@ -129,11 +129,10 @@ def _write(chosen: argparse.Namespace, target: Target, tuning: Tuning) -> None:
     from timebound.profile import ProfileFile, this_machine
 
     record = tuning.record
-    assert record.facts is not None
     trials = average(record.trials)
     best = choose(trials)
     points = record.curves[curve_name(best.settings.threads, best.settings.engine)]
-    print("\n" + tuned.explain(points, trials, best, target.deadline_s or record.facts.deadline_s))
+    print("\n" + tuned.explain(points, trials, best, tuning.deadline_s))
     if warning := tuned.warning(trials):
         print(f"warning: {warning}", file=sys.stderr)
     tuned.write_settings(chosen.output, best.settings, target.model)

@@ -24,7 +24,6 @@ from timebound.lab.load.requests import Requests
 from timebound.lab.load.schedule import Phase
 from timebound.lab.load.tally import Tally
 
-ARRIVALS = ("poisson", "constant", "bursts", "trace")
 PROGRESS_S = 0.5
 
 
@@ -32,7 +31,6 @@ PROGRESS_S = 0.5
 class Plan:
     """One level of load. With a rate or a trace the loop is open, else `clients` drive a closed one."""
 
-    name: str = ""
     rate: float | None = None
     arrivals: str = "poisson"
     trace: Path | None = None
@@ -44,8 +42,6 @@ class Plan:
     warm_up_s: float = 0.0
     timeout_s: float = 30.0
     resends: int = 0
-    resends_refused: bool = False
-    retry_after_s: float = 0.0
     deadline_s: float = 0.0  # 0: not decided yet
     connections: int = 2000
     realtime: bool = False
@@ -113,7 +109,7 @@ async def _level(plan: Plan, address: Address, requests: Requests, tell: Tell | 
     clock, running = MonotonicClock(), asyncio.get_running_loop()
     alarm = Alarm(running, clock)
     client = Client(address, clock, most_connections=plan.connections)
-    asker = Asker(client, _manners(plan), alarm, clock)
+    asker = Asker(client, Manners(plan.timeout_s, plan.resends), alarm, clock)
     loop, seconds = loop_of(plan)
     began = clock.now()
     tally = Tally(plan.deadline_s, began + plan.warm_up_s, began + seconds)
@@ -136,10 +132,6 @@ async def _level(plan: Plan, address: Address, requests: Requests, tell: Tell | 
     await client.close()
     found = warnings(figures, plan.is_open) if tally.requests else []
     return Level(plan, figures, tally.details(), found, not is_whole)
-
-
-def _manners(plan: Plan) -> Manners:
-    return Manners(plan.timeout_s, plan.resends, plan.resends_refused, plan.retry_after_s)
 
 
 def loop_of(plan: Plan) -> tuple[Loop, float]:
