@@ -8,10 +8,9 @@ import os
 from pathlib import Path
 from typing import Any
 
-from timebound.cli.serve import add_options
+from timebound.cli.serve import add_options, flags_of
 from timebound.cli.verb import declare, read_time
 from timebound.clock import MonotonicClock
-from timebound.config import options
 
 
 def add_to(verbs: Any) -> None:
@@ -40,8 +39,7 @@ def run(chosen: argparse.Namespace) -> int:
 
     # What parts log of their troubles is told by the findings.
     logging.getLogger("timebound").addHandler(logging.NullHandler())
-    flags = {option.name: getattr(chosen, option.name) for option in options()}
-    patient = Patient(chosen.target, flags, os.environ, Path.cwd(), chosen.timeout)
+    patient = Patient(chosen.target, flags_of(chosen), os.environ, Path.cwd(), chosen.timeout)
     findings = list(examine(patient, MonotonicClock()))
     is_sick = has_problems(findings)
     if chosen.json:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from timebound.cli.verb import declare, read_count, read_time, read_whole
+from timebound.cli.verb import declare, profiles_of, read_count, read_time, read_whole
 from timebound.clock import wall
-from timebound.config import resolve
 from timebound.errors import SetupError
 
 if TYPE_CHECKING:
@@ -127,11 +125,11 @@ def _profile(chosen: argparse.Namespace) -> Path:
         return Path(chosen.profile)
     if chosen.target is None:
         raise SetupError("give what was tuned, or --profile FILE: for example timebound plan app.py --rate 500 ...")
-    folder = resolve({}, os.environ, Path.cwd(), chosen.target if chosen.target.is_dir() else None).profiles
+    folder = profiles_of(chosen.target)
     cure = f"`timebound tune {chosen.target}` measures one, and so does a server under load when it is stopped"
-    if folder == "none":
+    if folder is None:
         raise SetupError(f"profiles are not kept here (profiles = none); give --profile FILE, or keep them: {cure}")
-    file = ProfileFile(Path(folder).expanduser(), chosen.target.resolve()).path
+    file = ProfileFile(folder, chosen.target.resolve()).path
     if not file.is_file():
         raise SetupError(f"there is no profile of {chosen.target} in {folder}; {cure}")
     return file

@@ -8,13 +8,11 @@ import os
 import sys
 from dataclasses import replace
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from timebound.cli.verb import declare
-from timebound.config import resolve
+from timebound.cli.verb import configuration, declare
 from timebound.errors import RequestError, SetupError
 
 if TYPE_CHECKING:
@@ -66,7 +64,7 @@ def _shelf(chosen: argparse.Namespace) -> Shelf:
     from timebound.cli.kept import InRedis, InServer
 
     flags = {name: getattr(chosen, name) for name in ("admin_token", "store", "store_namespace")}
-    config = resolve(flags, os.environ, Path.cwd())
+    config = configuration(flags)
     if chosen.store is None:
         url = chosen.url or f"http://127.0.0.1:{config.port or 8000}"
         return InServer(url, config.admin_token, chosen.api_key or chosen.usual_api_key)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import os
 from pathlib import Path
 from typing import Any
 
-from timebound.cli.verb import declare
-from timebound.config import Config, default_of, describe, options, resolve
-from timebound.errors import SetupError
+from timebound.cli.verb import configuration, declare
+from timebound.config import default_of, describe, options
 from timebound.log import set_up_logging
 from timebound.target import check_target
 
@@ -47,39 +45,22 @@ def add_print_config(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--print-config", action="store_true", help="show each option's value and source, and leave")
 
 
+def flags_of(chosen: argparse.Namespace) -> dict[str, Any]:
+    """What was given for each option of the configuration; None where nothing was."""
+    return {option.name: getattr(chosen, option.name) for option in options()}
+
+
 def run(target: Path, chosen: argparse.Namespace) -> int:
     """Serve `target` with the options chosen."""
-    config = configuration(chosen, target if target.is_dir() else None)
+    config = configuration(flags_of(chosen), target)
     if chosen.print_config:
         print(describe(config))
         return 0
     check_target(target)
-    return start(target, config)
-
-
-def configuration(chosen: argparse.Namespace, served: Path | None = None) -> Config:
-    """The configuration from flags, environment and files."""
-    flags = {option.name: getattr(chosen, option.name) for option in options()}
-    return resolve(flags, os.environ, Path.cwd(), served)
-
-
-def start(target: Path, config: Config) -> int:
-    """Set logging up and run the server."""
+    chosen.debug = config.debug  # wherever it was set, mistakes are shown with their traceback
     # Imported late: --help and mistakes in the options answer without the web server's import time.
     from timebound.server import logs_json
     from timebound.server import run as run_server
 
     set_up_logging("debug" if config.debug else config.log_level, as_json=logs_json(config), is_threaded=True)
-    try:
-        return run_server(target, config)
-    except SetupError as error:
-        if config.debug:
-            raise SystemExit(_with_trace(error)) from error
-        raise
-
-
-def _with_trace(error: SetupError) -> int:
-    import traceback
-
-    traceback.print_exception(error)
-    return 2
+    return run_server(target, config)

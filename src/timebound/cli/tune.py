@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from timebound.cli.verb import check_writable, declare, read_time, read_whole
-from timebound.config import FILE, Config, resolve
+from timebound.cli.verb import check_writable, configuration, declare, profiles_of, read_time, read_whole
+from timebound.config import FILE
 from timebound.errors import SetupError
 from timebound.target import check_target
 
@@ -85,7 +85,7 @@ def _target(chosen: argparse.Namespace) -> Target:
     return Target(
         path=chosen.target.resolve(),
         model=chosen.model,
-        deadline_s=chosen.deadline or _config(chosen.target).deadline,
+        deadline_s=chosen.deadline or configuration({}, chosen.target).deadline,
         seconds=1.5 if chosen.quick else chosen.seconds,
         rounds=1 if chosen.quick else chosen.rounds,
         cores=len(os.sched_getaffinity(0)),
@@ -93,20 +93,9 @@ def _target(chosen: argparse.Namespace) -> Target:
     )
 
 
-def _config(target: Path) -> Config:
-    """What a server of this target, started here, would find in environment and files."""
-    return resolve({}, os.environ, Path.cwd(), target if target.is_dir() else None)
-
-
-def _profiles(target: Path) -> Path | None:
-    """The folder in which a server started here keeps what it learned; None if it keeps nothing."""
-    folder = _config(target).profiles
-    return None if folder == "none" else Path(folder).expanduser()
-
-
 def _state(chosen: argparse.Namespace) -> Path:
     digest = hashlib.sha256(f"{chosen.target.resolve()} {chosen.model}".encode()).hexdigest()[:12]
-    folder = _profiles(chosen.target) or Path("~/.cache/timebound").expanduser()
+    folder = profiles_of(chosen.target) or Path("~/.cache/timebound").expanduser()
     return folder / f"tune-{chosen.target.stem}-{digest}.json"
 
 
@@ -137,7 +126,7 @@ def _write(chosen: argparse.Namespace, target: Target, tuning: Tuning) -> None:
         print(f"warning: {warning}", file=sys.stderr)
     tuned.write_settings(chosen.output, best.settings, target.model)
     print(f"\nwrote {chosen.output}: {best.settings}")
-    folder = _profiles(target.path)
+    folder = profiles_of(target.path)
     if folder is not None and best.profile:
         slots = best.settings.workers * best.settings.slots
         ProfileFile(folder, target.path).write(dict(best.profile), this_machine(slots))

@@ -6,10 +6,12 @@ The examples at the end of a verb's help lie in `examples/<verb>.txt`.
 from __future__ import annotations
 
 import argparse
+import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from timebound.config import seconds
+from timebound.config import Config, resolve, seconds
 from timebound.errors import SetupError
 
 
@@ -29,6 +31,17 @@ def examples_of(verb: str) -> str | None:
     """What ends a verb's help; None if it has no examples."""
     file = Path(__file__).parent / "examples" / f"{verb}.txt"
     return file.read_text() if file.is_file() else None
+
+
+def configuration(flags: Mapping[str, Any], target: Path | None = None) -> Config:
+    """What a server of this target, started here with these flags, would find in environment and files too."""
+    return resolve(flags, os.environ, Path.cwd(), target if target is not None and target.is_dir() else None)
+
+
+def profiles_of(target: Path) -> Path | None:
+    """The folder in which a server started here keeps what it learned; None if it keeps nothing."""
+    folder = configuration({}, target).profiles
+    return None if folder == "none" else Path(folder).expanduser()
 
 
 def check_writable(file: Path) -> None:
