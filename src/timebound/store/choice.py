@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 
 from timebound.clock import Clock
 from timebound.config import Config
 from timebound.events import Events
-from timebound.store.base import OWNER, Entry, Key, Kind, Settle, Store, Stored
+from timebound.store.base import OWNER, Key, Settle, Store, Stored
 from timebound.store.memory import Memory
 
 
 def open_store(config: Config, *, clock: Clock, events: Events, loop: asyncio.AbstractEventLoop) -> Store:
     """The store that the options ask for; raises `SetupError` if the URL cannot be read."""
     if config.store == "none":
-        return Forgetful()
+        return Forgetful(0, clock)
     near = Memory(config.store_memory, clock)
     if config.store == "memory":
         return near
@@ -33,20 +32,8 @@ def open_store(config: Config, *, clock: Clock, events: Events, loop: asyncio.Ab
     )
 
 
-class Forgetful:
+class Forgetful(Memory):
     """Keeps nothing: every claim is granted. Attempts that come while a request is in work still join it."""
-
-    trouble: str | None = None
-    memory_bytes = 0
-
-    async def start(self) -> None:
-        """Nothing to do."""
-
-    async def stop(self) -> None:
-        """Nothing to do."""
-
-    def hurry(self, deadline_s: float) -> None:
-        """Nothing is waited for."""
 
     def claim(self, key: Key, fingerprint: bytes, settle: Settle) -> None:
         settle(OWNER)
@@ -56,14 +43,3 @@ class Forgetful:
 
     def abandon(self, key: Key) -> None:
         """Nothing to do."""
-
-    async def read(self, key: Key) -> Stored | Kind | None:
-        return None
-
-    async def entries(self, model: str | None) -> AsyncIterator[Entry]:
-        nothing: list[Entry] = []
-        for entry in nothing:
-            yield entry
-
-    async def clear(self, model: str | None, key: str | None = None) -> int:
-        return 0
