@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from timebound import __version__
-from timebound.cli import bench, control, convert, demo, doctor, keys, new, plan, results, serve, tune
+from timebound.cli import bench, control, convert, doctor, keys, new, plan, results, serve, tune
 from timebound.cli.verb import examples_of
 from timebound.errors import RequestError, SetupError
 
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"timebound {__version__}")
     verbs = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=_Parser)
-    for verb in (serve, demo, new, doctor, convert, control, results, keys, bench, tune, plan):
+    for verb in (serve, new, doctor, convert, control, results, keys, bench, tune, plan):
         verb.add_to(verbs)
     chosen = parser.parse_args(arguments)
     if not hasattr(chosen, "run"):

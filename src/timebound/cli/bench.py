@@ -40,7 +40,7 @@ def add_to(verbs: Any) -> None:
         "Put load on any HTTP model server, or on an app that is started for it, and measure what is "
         "answered in time. Latencies count from the moment a request should have been sent.",
     )
-    named = "\n".join(f"  {name:16} {scenario.meaning}" for name, scenario in SCENARIOS.items())
+    named = "\n".join(f"  {name:16} {scenario['meaning']}" for name, scenario in SCENARIOS.items())
     parser.epilog = f"scenarios:\n{named}\n\n{parser.epilog}"
     parser.add_argument("target", help="URL of a server (with a path or without), or what `timebound serve` takes")
     _add_load(parser.add_argument_group("load").add_argument, list(SCENARIOS))
@@ -158,11 +158,14 @@ def make_plans(chosen: argparse.Namespace) -> list[Plan]:
         raise SetupError(f"--{ways[0]} and --{ways[1]} are two kinds of load; choose one")
     if chosen.think and not (chosen.users or chosen.clients or chosen.scenario):
         raise SetupError("--think is the pause of users; give --users too")
-    settings: dict[str, Any] = dict(SCENARIOS[chosen.scenario].settings) if chosen.scenario else {}
-    if chosen.requests and not chosen.duration:
-        settings["seconds"] = None
-    if chosen.users:
+    settings: dict[str, Any] = dict(SCENARIOS[chosen.scenario]) if chosen.scenario else {}
+    settings.pop("meaning", None)
+    if users := settings.pop("users", None):
+        settings["clients"] = users
+    if chosen.users or users:
         settings["think_s"] = (2.0, 5.0)
+    if (chosen.requests or "requests" in settings) and not chosen.duration:
+        settings["seconds"] = None
     flags = {
         "arrivals": chosen.arrivals, "trace": chosen.trace, "think_s": chosen.think, "requests": chosen.requests,
         "seconds": chosen.duration, "warm_up_s": chosen.warm_up, "timeout_s": chosen.timeout,

@@ -1,4 +1,4 @@
-"""`timebound serve`: flags to configuration to a running server."""
+"""`timebound serve` and `timebound demo`: flags to configuration to a running server."""
 
 from __future__ import annotations
 
@@ -11,21 +11,31 @@ from timebound.config import default_of, describe, options
 from timebound.log import set_up_logging
 from timebound.target import check_target
 
+_DEMO = Path(__file__).parent.parent / "demo" / "app.py"
+
 
 def add_to(verbs: Any) -> None:
-    """Declare the verb and its flags."""
-    parser = declare(
+    """Declare the verbs and their flags."""
+    serve = declare(
         verbs,
         "serve",
         "serve a Python file, a model file or a folder of models",
         "Serve models over HTTP; every request is answered before its deadline.",
     )
-    parser.add_argument(
+    serve.add_argument(
         "target", type=Path, help="a .py file with timebound.Model classes, an .onnx, .pt2 or .pt file, or a folder"
     )
-    add_options(parser)
-    add_print_config(parser)
-    parser.set_defaults(run=lambda chosen: run(chosen.target, chosen))
+    demo = declare(
+        verbs,
+        "demo",
+        "serve a small handwriting model to play with",
+        "Serve three small networks that read a handwritten Chinese character. Draw 勇 on the page.",
+    )
+    demo.set_defaults(target=_DEMO)
+    for verb in (serve, demo):
+        add_options(verb)
+        verb.add_argument("--print-config", action="store_true", help="show each option's value and source, and leave")
+        verb.set_defaults(run=run)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -40,27 +50,22 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(flag, default=None, metavar="VALUE", help=option.metadata["help"] + shown)
 
 
-def add_print_config(parser: argparse.ArgumentParser) -> None:
-    """Add the flag that shows the configuration in place of serving."""
-    parser.add_argument("--print-config", action="store_true", help="show each option's value and source, and leave")
-
-
 def flags_of(chosen: argparse.Namespace) -> dict[str, Any]:
     """What was given for each option of the configuration; None where nothing was."""
     return {option.name: getattr(chosen, option.name) for option in options()}
 
 
-def run(target: Path, chosen: argparse.Namespace) -> int:
-    """Serve `target` with the options chosen."""
-    config = configuration(flags_of(chosen), target)
+def run(chosen: argparse.Namespace) -> int:
+    """Serve the target with the options chosen."""
+    config = configuration(flags_of(chosen), chosen.target)
     if chosen.print_config:
         print(describe(config))
         return 0
-    check_target(target)
+    check_target(chosen.target)
     chosen.debug = config.debug  # wherever it was set, mistakes are shown with their traceback
     # Imported late: --help and mistakes in the options answer without the web server's import time.
     from timebound.server import logs_json
     from timebound.server import run as run_server
 
     set_up_logging("debug" if config.debug else config.log_level, as_json=logs_json(config), is_threaded=True)
-    return run_server(target, config)
+    return run_server(chosen.target, config)
