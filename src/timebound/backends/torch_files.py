@@ -48,7 +48,12 @@ def open_file(path: Path, device: torch.device) -> Opened:
         )
     if "archive_format" in records or any(record.startswith("models/") for record in records):
         return _open_export(path, device)
-    return _refuse_pickle(path)
+    # To look further into it would run it.
+    raise SetupError(
+        f"{path.name} is no TorchScript or torch.export file: it looks like torch.save's, a Python pickle, "
+        "which can run any code when read. If it holds weights, use tb.torch(make_network, weights=...) in an app.py; "
+        "if it holds a network, save that with torch.export.save or torch.jit.save"
+    )
 
 
 def load_weights(path: Path, net: torch.nn.Module, device: torch.device) -> None:
@@ -78,15 +83,6 @@ def _records(path: Path) -> list[str]:
         return list(torch._C.PyTorchFileReader(str(path)).get_all_records())
     except RuntimeError:
         return []
-
-
-def _refuse_pickle(path: Path) -> NoReturn:
-    """Say what a file that is no program may be: to look further into it would run it."""
-    raise SetupError(
-        f"{path.name} is no TorchScript or torch.export file: it looks like torch.save's, a Python pickle, "
-        "which can run any code when read. If it holds weights, use tb.torch(make_network, weights=...) in an app.py; "
-        "if it holds a network, save that with torch.export.save or torch.jit.save"
-    )
 
 
 def _open_script(path: Path, device: torch.device) -> Opened:

@@ -13,14 +13,16 @@ from typing import Any
 
 import torch
 
+from timebound.backends.base import Backend
 from timebound.backends.torch import TorchBackend
 from timebound.convert.reason import reason
 from timebound.convert.samples import Samples
 from timebound.errors import MissingExtra, SetupError
 
 
-def write_onnx(net: TorchBackend, path: Path, samples: Samples) -> None:
-    """Export a network to `path`; raises `SetupError` with torch's own reason if it cannot be said in ONNX."""
+def write_onnx(net: Backend, path: Path, samples: Samples) -> None:
+    """Export a network of torch to `path`; raises `SetupError` with its own reason if it cannot be said in ONNX."""
+    assert isinstance(net, TorchBackend)
     names = [spec.name for spec in net.inputs]
     # At least two items: exporters take a batch of one for a fixed size.
     arrays = samples.take(0, 2) if len(samples) > 1 else {n: a.repeat(2, 0) for n, a in samples.arrays.items()}

@@ -139,9 +139,9 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     most_high: float
     is_cut: bool = False
     """Whether batches larger than any that was measured might do more."""
-    machines: int
-    per_month: float
-    per_million: float
+    machines: int = 0
+    per_month: float = 0.0
+    per_million: float = 0.0
     peak: Outlook | None = None
     one_down: Outlook | None = None
 
@@ -169,17 +169,14 @@ def offer(profile: Profile, kind: MachineType, demand: Demand) -> Offer:
     world = World(profile, kind, demand)
     rates = largest_rates(world, demand.seeds)
     most = mean(rates)
-    if min(rates) <= 0:
-        return Offer(kind=kind, most_rps=most, most_low=min(rates), most_high=max(rates), machines=0, per_month=0.0,
-                     per_million=0.0)  # fmt: skip
+    found = Offer(kind=kind, most_rps=most, most_low=min(rates), most_high=max(rates))
+    if found.most_low <= 0:
+        return found
     machines = machines_for(demand, most)
     working = machines - demand.spare
     per_month = machines * kind.price
-    return Offer(
-        kind=kind,
-        most_rps=most,
-        most_low=min(rates),
-        most_high=max(rates),
+    return msgspec.structs.replace(
+        found,
         is_cut=world.pace.is_cut(demand.deadline_s),
         machines=machines,
         per_month=per_month,
