@@ -27,10 +27,8 @@ class Opened(msgspec.Struct, frozen=True):
     call: Callable[..., Any]
     inputs: Sequence[TensorSpec] = ()
     outputs: Sequence[TensorSpec] = ()
-    arguments: Sequence[str] = ()
-    """Names of what `call` takes, in order."""
     keywords: frozenset[str] = frozenset()
-    """Those that go by name."""
+    """Inputs that go by name."""
     max_batch: int | None = None
     program: Any = None
     """What an exporter takes: the module, script or exported program."""
@@ -97,11 +95,10 @@ def _open_script(path: Path, device: torch.device) -> Opened:
                     net = torch.jit.freeze(net)
     except Exception as error:
         raise SetupError(f"torch cannot load {path}: {_one_line(error)}; save the network again") from error
-    arguments = [argument.name for argument in net.forward.schema.arguments[1:]]
     text = extra[INPUTS_FILE]
     lines = (text.decode() if isinstance(text, bytes) else text).splitlines()
     inputs = [parse_spec(line) for line in lines if line.strip()]
-    return Opened(net, inputs=inputs, arguments=arguments, program=program)
+    return Opened(net, inputs=inputs, program=program)
 
 
 def _open_export(path: Path, device: torch.device) -> Opened:
@@ -128,7 +125,7 @@ def _open_export(path: Path, device: torch.device) -> Opened:
         raise SetupError(
             f"{path.name} was exported for batches of at least {low}; export it with torch.export.Dim('batch', min=1)"
         )
-    return Opened(program.module(), inputs, outputs, arguments, keywords, high, program)
+    return Opened(program.module(), inputs, outputs, keywords, high, program)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -57,11 +57,15 @@ def _add_load(add: Callable[..., Any], scenarios: Sequence[str]) -> None:
     closed = "closed loop: so many at a time; 1,10,50 is a sweep"
     add("--clients", "--concurrency", type=_wholes, metavar="N", help=closed)
     add("--users", type=_wholes, metavar="N", help="closed loop with a pause after each answer")
-    add("--think", type=_span, metavar="LOW-HIGH", help="that pause in seconds (default: 2-5)")
-    add("--duration", type=read_time, metavar="TIME", help="how long to send, each level (default: 10s)")
+    add("--think", dest="think_s", type=_span, metavar="LOW-HIGH", help="that pause in seconds (default: 2-5)")
+    add(
+        "--duration", dest="seconds", type=read_time, metavar="TIME", help="how long to send, each level (default: 10s)"
+    )
     add("--requests", type=read_whole, metavar="N", help="stop after so many requests")
-    add("--warm-up", type=read_time, metavar="TIME", help="send for so long before it counts (default: 0)")
-    add("--timeout", type=read_time, metavar="TIME", help="give an attempt up after so long (default: 30s)")
+    before = "send for so long before it counts (default: 0)"
+    add("--warm-up", dest="warm_up_s", type=read_time, metavar="TIME", help=before)
+    after = "give an attempt up after so long (default: 30s)"
+    add("--timeout", dest="timeout_s", type=read_time, metavar="TIME", help=after)
     add("--resends", type=read_count, metavar="N", help="send again after a timeout or a lost connection")
     add("--seed", type=read_count, metavar="N", help="of random arrivals and pauses (default: 1)")
     add("--connections", type=read_whole, metavar="N", help="open at the most (default: 2000)")
@@ -83,7 +87,8 @@ def _add_payloads(add: Callable[..., Any]) -> None:
 
 
 def _add_judgement(add: Callable[..., Any]) -> None:
-    add("--deadline", type=read_time, metavar="TIME", help="of goodput (default: the model's, else --timeout)")
+    deadline = "of goodput (default: the model's, else --timeout)"
+    add("--deadline", dest="deadline_s", type=read_time, metavar="TIME", help=deadline)
     right = "the right answers: JSON or JSONL, or field:NAME for a field of --jsonl's lines"
     add("--expect", metavar="FILE", help=right)
     add("--expect-field", metavar="NAME", help="compare this field of the answer only (dotted)")
@@ -156,7 +161,7 @@ def make_plans(chosen: argparse.Namespace) -> list[Plan]:
     ways = [name for name in ("rate", "trace", "clients", "users") if getattr(chosen, name)]
     if len(ways) > 1:
         raise SetupError(f"--{ways[0]} and --{ways[1]} are two kinds of load; choose one")
-    if chosen.think and not (chosen.users or chosen.clients or chosen.scenario):
+    if chosen.think_s and not (chosen.users or chosen.clients or chosen.scenario):
         raise SetupError("--think is the pause of users; give --users too")
     settings: dict[str, Any] = dict(SCENARIOS[chosen.scenario]) if chosen.scenario else {}
     settings.pop("meaning", None)
@@ -164,18 +169,12 @@ def make_plans(chosen: argparse.Namespace) -> list[Plan]:
         settings["clients"] = users
     if chosen.users or users:
         settings["think_s"] = (2.0, 5.0)
-    if (chosen.requests or "requests" in settings) and not chosen.duration:
+    if (chosen.requests or "requests" in settings) and not chosen.seconds:
         settings["seconds"] = None
-    flags = {
-        "arrivals": chosen.arrivals, "trace": chosen.trace, "think_s": chosen.think, "requests": chosen.requests,
-        "seconds": chosen.duration, "warm_up_s": chosen.warm_up, "timeout_s": chosen.timeout,
-        "resends": chosen.resends, "seed": chosen.seed, "connections": chosen.connections,
-    }  # fmt: skip
-    settings |= {name: value for name, value in flags.items() if value is not None}
-    if chosen.deadline is not None:
-        settings["deadline_s"] = chosen.deadline
-    plan = Plan(realtime=chosen.realtime, **settings)
-    return sweep(plan, chosen.rate, chosen.clients or chosen.users)
+    # Flags go by the names of a plan's fields; those that a sweep varies are lists.
+    given = {field.name: getattr(chosen, field.name, None) for field in fields(Plan)}
+    given = {name: value for name, value in given.items() if value is not None and name not in ("rate", "clients")}
+    return sweep(Plan(**settings | given), chosen.rate, chosen.clients or chosen.users)
 
 
 def _given_payloads(chosen: argparse.Namespace) -> list[Payload] | None:

@@ -45,16 +45,11 @@ def run(chosen: argparse.Namespace) -> int:
     # Imported late: --help answers without numpy and onnxruntime.
     from timebound.convert.convert import Job, convert, specs
 
+    same = ("source", "out", "weights", "samples", "calibrate", "tolerance", "agreement")
     job = Job(
-        source=chosen.source,
-        out=chosen.out,
+        **{name: getattr(chosen, name) for name in same},
         inputs=specs(chosen.input) if chosen.input else None,
-        weights=chosen.weights,
-        samples=chosen.samples,
-        calibrate=chosen.calibrate,
         form="int8" if chosen.int8 else "fp16" if chosen.fp16 else "fp32",
-        tolerance=chosen.tolerance,
-        agreement=chosen.agreement,
     )
     print(convert(job, lambda step: print(f"{step} ...", file=sys.stderr, flush=True)))
     print(f"wrote {chosen.out}", file=sys.stderr)

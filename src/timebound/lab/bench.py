@@ -115,7 +115,7 @@ async def _level(plan: Plan, address: Address, requests: Requests, tell: Tell | 
     tally = Tally(plan.deadline_s, began + plan.warm_up_s, began + seconds)
     health = Health(alarm, clock)
     if tell is not None:
-        _keep_telling(lambda: tell(Progress(plan, clock.now() - began, asker.under_way, tally)), alarm, clock)
+        alarm.every(PROGRESS_S, lambda due: tell(Progress(plan, due - began, asker.under_way, tally)))
     is_whole = await _until_signal(loop.run(Course(asker, requests.take, tally.add, alarm, clock)))
     left = asker.stop()
     if not is_whole:  # rates are of the time that there was
@@ -153,14 +153,6 @@ def loop_of(plan: Plan) -> tuple[Loop, float]:
 def _times(plan: Plan, rate: float, seconds: float) -> Iterator[float]:
     phases = schedule.bursts(rate, seconds) if plan.arrivals == "bursts" else [Phase(rate, seconds)]
     return schedule.even(phases) if plan.arrivals == "constant" else schedule.poisson(phases, plan.seed)
-
-
-def _keep_telling(tell: Callable[[], None], alarm: Alarm, clock: MonotonicClock) -> None:
-    def again() -> None:
-        tell()
-        alarm.at(clock.now() + PROGRESS_S, again)
-
-    alarm.at(clock.now() + PROGRESS_S, again)
 
 
 async def _until_signal(work: Any) -> bool:

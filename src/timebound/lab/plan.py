@@ -154,14 +154,10 @@ def machines_for(demand: Demand, most_rps: float) -> int:
 def outlook(world: World, rate: float, demand: Demand) -> Outlook:
     """At a rate per machine."""
     reports = [world.at(rate, seed) for seed in demand.seeds]
-    return Outlook(
-        rate=rate,
-        in_time=mean(report.in_time for report in reports),
-        full=mean(report.full for report in reports),
-        members=mean(report.mean_members for report in reports),
-        p50_ms=mean(report.p50_over_deadline for report in reports) * demand.deadline_s * 1000,
-        p99_ms=mean(report.p99_over_deadline for report in reports) * demand.deadline_s * 1000,
-    )
+    names = ("in_time", "full", "mean_members", "p50_over_deadline", "p99_over_deadline")
+    in_time, full, members, p50, p99 = (mean(getattr(report, name) for report in reports) for name in names)
+    ms = demand.deadline_s * 1000
+    return Outlook(rate=rate, in_time=in_time, full=full, members=members, p50_ms=p50 * ms, p99_ms=p99 * ms)
 
 
 def offer(profile: Profile, kind: MachineType, demand: Demand) -> Offer:

@@ -61,6 +61,19 @@ class Alarm:
         if when < self._set_for:
             self._set(when)
 
+    def every(self, seconds: float, call: Callable[[float], None]) -> None:
+        """Call again and again, with the moment it was due; the next time counts from the end of the last call."""
+
+        def again(due: float) -> None:
+            call(due)
+            begin()
+
+        def begin() -> None:
+            due = self._clock.now() + seconds
+            self.at(due, again, due)
+
+        begin()
+
     def close(self) -> None:
         """Forget all calls."""
         self._due.clear()
