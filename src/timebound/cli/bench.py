@@ -7,6 +7,7 @@ import asyncio
 import json
 import shlex
 import sys
+import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
@@ -30,9 +31,6 @@ NO_ANSWER = 1
 
 def add_to(verbs: Any) -> None:
     """Declare the verb and its flags."""
-    # Imported here and in `run`: other verbs start without the parts that only a bench needs.
-    from timebound.lab.scenarios import SCENARIOS
-
     parser = declare(
         verbs,
         "bench",
@@ -40,13 +38,19 @@ def add_to(verbs: Any) -> None:
         "Put load on any HTTP model server, or on an app that is started for it, and measure what is "
         "answered in time. Latencies count from the moment a request should have been sent.",
     )
-    named = "\n".join(f"  {name:16} {scenario['meaning']}" for name, scenario in SCENARIOS.items())
+    scenarios = _scenarios()
+    named = "\n".join(f"  {name:16} {scenario['meaning']}" for name, scenario in scenarios.items())
     parser.epilog = f"scenarios:\n{named}\n\n{parser.epilog}"
     parser.add_argument("target", help="URL of a server (with a path or without), or what `timebound serve` takes")
-    _add_load(parser.add_argument_group("load").add_argument, list(SCENARIOS))
+    _add_load(parser.add_argument_group("load").add_argument, list(scenarios))
     _add_payloads(parser.add_argument_group("payloads (default: the model's own example)").add_argument)
     _add_judgement(parser.add_argument_group("judgement and results").add_argument)
     parser.set_defaults(run=run)
+
+
+def _scenarios() -> dict[str, dict[str, Any]]:
+    """Loads by name: a meaning for people, and what each sets of a plan."""
+    return tomllib.loads(Path(__file__).with_name("scenarios.toml").read_text())
 
 
 def _add_load(add: Callable[..., Any], scenarios: Sequence[str]) -> None:
@@ -101,6 +105,7 @@ def _add_judgement(add: Callable[..., Any]) -> None:
 
 def run(chosen: argparse.Namespace) -> int:
     """Measure, print, write, judge."""
+    # Imported here and below: other verbs start without the parts that only a bench needs.
     from timebound import __version__
     from timebound.lab import bench, requirements, results
     from timebound.lab.page import page
@@ -156,14 +161,13 @@ def _judge(levels: Sequence[Level], required: Sequence[Any]) -> int:
 def make_plans(chosen: argparse.Namespace) -> list[Plan]:
     """The levels that the flags and the scenario ask for."""
     from timebound.lab.bench import Plan, sweep
-    from timebound.lab.scenarios import SCENARIOS
 
     ways = [name for name in ("rate", "trace", "clients", "users") if getattr(chosen, name)]
     if len(ways) > 1:
         raise SetupError(f"--{ways[0]} and --{ways[1]} are two kinds of load; choose one")
     if chosen.think_s and not (chosen.users or chosen.clients or chosen.scenario):
         raise SetupError("--think is the pause of users; give --users too")
-    settings: dict[str, Any] = dict(SCENARIOS[chosen.scenario]) if chosen.scenario else {}
+    settings: dict[str, Any] = _scenarios()[chosen.scenario] if chosen.scenario else {}
     settings.pop("meaning", None)
     if users := settings.pop("users", None):
         settings["clients"] = users
