@@ -8,11 +8,13 @@ that the model answered right within 250 ms of one of the three attempts; a fall
 many pictures the networks worked on per such answer, at the worst level; `kill` is the goodput and `failed` the number
 of failed attempts after the kill.
 
+The exit code is 1 if Timebound's goodput is not 1.7 times that of the best untuned peer at 1.0x, 1.5x and 2.0x and that
+of the best tuned one at 1.5x and 2.0x, or its closed loop not 0.97 of the fastest.
+
 --quick takes timebound and mosec, at 1.0x and 1.5x for 3 s, without the kill.
 """
 
 import argparse
-import json
 import os
 import platform
 import subprocess
@@ -23,13 +25,14 @@ from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-from benchmarks.commandline import Failed, finish, names, options_parser
-from benchmarks.contestants import ROOT
 from benchmarks.peers.contest import FULL, QUICK, Contest, Plan
 from benchmarks.peers.environments import default_folder
 from benchmarks.peers.record import Run, read_run
-from benchmarks.peers.report import figures, table
+from benchmarks.peers.report import BARS, figures, table
 from benchmarks.peers.roster import CONTESTANTS
+from benchmarks.tools.bars import conclude
+from benchmarks.tools.commandline import Failed, finish, names, options_parser
+from benchmarks.tools.contestants import ROOT
 
 EXAMPLES = """\
 examples:
@@ -80,34 +83,34 @@ def machine() -> str:
     return f"{os.cpu_count()} cores, {platform.system()} {platform.release()}, Python {platform.python_version()}"
 
 
-def show(run: Run, options: argparse.Namespace) -> None:
+def show(run: Run, options: argparse.Namespace) -> int:
+    """The table, the figures and the bars; the exit code."""
     print(table(run))
-    if options.json:
-        options.json.write_text(json.dumps(figures(run), indent=2) + "\n")
+    return conclude("peers", options, figures(run), BARS)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(arguments)
     if options.table:
-        show(read_run(options.table), options)
-        return 0
+        return show(read_run(options.table), options)
     plan = make_plan(options)
     options.only = options.only or list(plan.contestants)
     run = Run(machine(), time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()), plan.level_s)
 
     def measured() -> None:
-        build = [sys.executable, str(ROOT / "benchmarks/models.py"), str(options.models)]
+        build = [sys.executable, str(ROOT / "benchmarks/tools/models.py"), str(options.models)]
         subprocess.run(build, check=True, stdout=2)
         Contest(options, plan, run).measure()
 
+    code = 0
     try:
         finish("peers", measured)
     except Failed as failure:
-        return failure.code
+        code = failure.code
     finally:
         # After an interruption too.
-        show(run, options)
-    return 0
+        missed = show(run, options)
+    return code or missed
 
 
 if __name__ == "__main__":

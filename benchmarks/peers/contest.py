@@ -11,16 +11,16 @@ from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 
-from benchmarks.bare import BareLoop, ensemble_step
-from benchmarks.commandline import say
 from benchmarks.peers import scenes
 from benchmarks.peers.environments import ENVIRONMENTS, NotInstalled, installed_version, provide
 from benchmarks.peers.record import Duel, Row, Run, write_row, write_run
 from benchmarks.peers.report import BUSY, OURS
 from benchmarks.peers.roster import CONTESTANTS, Contestant
 from benchmarks.peers.running import Running
-from benchmarks.processes import StartError
-from benchmarks.workload import Sample, load_samples
+from benchmarks.tools.bare import BareLoop, ensemble_step
+from benchmarks.tools.commandline import say
+from benchmarks.tools.processes import StartError
+from benchmarks.tools.workload import Sample, load_samples
 
 # How many of the fastest peers Timebound meets in turn.
 DUELLISTS = 2

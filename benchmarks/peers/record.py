@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.goodput_report import Level
+from benchmarks.tools.goodput_report import Level
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.contestants import ROOT, fastapi, timebound
-from benchmarks.load import free_port
 from benchmarks.peers.apps.work import MAX_BATCH, MAX_WAIT_S, PLACES, WORKERS
 from benchmarks.peers.environments import ENVIRONMENTS
 from benchmarks.peers.traffic import LISTED, PLAIN, V2, Form
+from benchmarks.tools.contestants import ROOT, fastapi, timebound
+from benchmarks.tools.load import free_port
 
 OURS = "timebound"
 APPS = ROOT / "benchmarks/peers/apps"
@@ -64,7 +64,9 @@ def _fastapi(start: Start) -> list[str]:
 
 
 def _bounded_fastapi(start: Start) -> list[str]:
-    factory = {"benchmarks.apps.fastapi_app:create_ensemble": "benchmarks.peers.apps.fastapi_app:create_bounded"}
+    factory = {
+        "benchmarks.serving.apps.fastapi_app:create_ensemble": "benchmarks.peers.apps.fastapi_app:create_bounded"
+    }
     return [factory.get(word, word) for word in _fastapi(start)]
 
 

@@ -11,13 +11,13 @@ from typing import Self
 
 import uvloop
 
-from benchmarks.contestants import ROOT
-from benchmarks.load import answers_right, free_port, is_right
 from benchmarks.peers.roster import Contestant, Start
 from benchmarks.peers.traffic import PeerTraffic
-from benchmarks.processes import Server
-from benchmarks.seen import SEEN_ENV
-from benchmarks.workload import MODELS_ENV, Sample
+from benchmarks.tools.contestants import ROOT
+from benchmarks.tools.load import answers_right, free_port, is_right
+from benchmarks.tools.processes import Server
+from benchmarks.tools.seen import SEEN_ENV
+from benchmarks.tools.workload import MODELS_ENV, Sample
 from timebound.lab.load.client import fetch
 from timebound.lab.load.processes import process_tree, stat_of, tree_cpu_s
 

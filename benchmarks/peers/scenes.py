@@ -10,12 +10,12 @@ from contextlib import suppress
 
 import uvloop
 
-from benchmarks.goodput_report import BY_MODEL, summarise
-from benchmarks.load import is_right, measure
-from benchmarks.openloop import Record, drive
 from benchmarks.peers.record import Closed, Kill, Overload, Poison
 from benchmarks.peers.running import Running
-from benchmarks.seen import count_seen
+from benchmarks.tools.goodput_report import BY_MODEL, summarise
+from benchmarks.tools.load import is_right, measure
+from benchmarks.tools.openloop import Record, drive
+from benchmarks.tools.seen import count_seen
 from timebound.lab.load.attempts import End, Exchange, Question
 from timebound.lab.load.client import Address, fetch
 from timebound.lab.load.processes import ForeignLoad

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-from benchmarks.load import Traffic
-from benchmarks.workload import FALLBACK_ANSWER, Sample
+from benchmarks.tools.load import Traffic
+from benchmarks.tools.workload import FALLBACK_ANSWER, Sample
 from timebound.lab.load.attempts import Exchange
 from timebound.lab.load.client import Reply
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-from benchmarks.processes import Server
+from benchmarks.tools.processes import Server
 
 from timebound.demo.app import LABELS, SAMPLES
 from timebound.lab.load.processes import ForeignLoad

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pybase64
-from PIL import Image, UnidentifiedImageError
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from timebound.errors import BadInput
 
@@ -139,9 +139,7 @@ def _resize(picture: Image.Image, size: tuple[int, int], fit: str, fill: int) ->
         return picture
     wide, high = picture.size
     if fit == "crop":
-        scale = min(wide / size[0], high / size[1])
-        left, top = (wide - size[0] * scale) / 2, (high - size[1] * scale) / 2
-        return picture.resize(size, _SMOOTH, box=(left, top, wide - left, high - top))
+        return ImageOps.fit(picture, size, _SMOOTH)
     if fit == "stretch":
         return picture.resize(size, _SMOOTH)
     scale = min(size[0] / wide, size[1] / high)

@@ -56,15 +56,12 @@ class ProfileFile:
 
     def read(self) -> dict[str, Any]:
         """The profiles by model; empty if there are none that can be used."""
-        try:
-            saved = msgspec.json.decode(self.path.read_bytes())
-            return _as_now(saved["version"], saved["models"])
-        except FileNotFoundError:
+        if not self.path.exists():
             return {}
-        except (OSError, msgspec.DecodeError, KeyError, TypeError, ValueError) as error:
-            log.warning(
-                "cannot use the saved profile; learning again", extra={"file": str(self.path), "why": str(error)}
-            )
+        try:
+            return read_saved(self.path).models
+        except SetupError as error:
+            log.warning("cannot use the saved profile; learning again", extra={"why": str(error)})
             return {}
 
     def write(self, models: dict[str, Any], machine: Machine) -> None:
@@ -93,6 +90,6 @@ def read_saved(path: Path) -> Saved:
         saved = msgspec.json.decode(path.read_bytes(), type=Saved)
     except OSError as error:
         raise SetupError(f"there is no profile at {path}: {error.strerror}; `timebound tune` measures one") from None
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise SetupError(f"{path} is no profile: {error}; `timebound tune` measures one") from None
     return msgspec.structs.replace(saved, models=_as_now(saved.version, saved.models))

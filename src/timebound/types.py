@@ -198,11 +198,6 @@ class Report(msgspec.Struct, frozen=True):
     is_short_of_memory: bool = False
     """Whether the batch was too large for the memory, and was computed in parts."""
 
-    @property
-    def is_final(self) -> bool:
-        """Whether the batch is over; otherwise the slot waits for a decision, unless it is a note."""
-        return self.members == self.of_members
-
 
 class Result(msgspec.Struct, frozen=True):
     """The answer to a request and how it came about."""

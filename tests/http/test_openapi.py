@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import msgspec
 import pytest
@@ -14,23 +13,14 @@ from openapi_spec_validator import OpenAPIV31SpecValidator, validate
 
 from timebound.http.openapi import openapi
 from timebound.store.base import Entry
+from timebound.types import Body, ModelInfo
 
 REFUSALS = {str(status) for status in (400, 401, 403, 404, 408, 413, 415, 422, 429, 431, 500, 503, 504)}
 
 
-@dataclass(frozen=True)
-class Info:
+class Info(ModelInfo, frozen=True, kw_only=True):
     name: str = "digits"
-    version: str = "1"
-    description: str = ""
-    paths: Sequence[str] = ("/predictions/digits",)
-    deadline_s: float = 1.0
-    key: str | None = None
-    body: Literal["json", "raw"] = "json"
-    accepts: Sequence[str] = ()
-    request_schema: Mapping[str, Any] | None = None
-    example: Any = None
-    members: int = 1
+    paths: Sequence[str] = ("/predictions/digits",)  # type: ignore[assignment] # any, in place of those it would have
 
 
 class Box(msgspec.Struct, tag="box"):
@@ -85,7 +75,7 @@ MANY = (
         members=3,
     ),
     Info(name="sketch", version="2", paths=("/predictions/sketch/2",), request_schema=DRAWING),
-    Info(name="photo größe/x", paths=("/predictions/photo",), body="raw"),
+    Info(name="photo größe/x", paths=("/predictions/photo",), body=Body.RAW),
     Info(name="anything", paths=("/predictions/anything",), example={"text": "hello"}),
 )
 
@@ -131,7 +121,7 @@ def test_answers_document_their_headers() -> None:
 
 
 def test_a_raw_body_has_the_media_types_the_model_accepts() -> None:
-    any_bytes, pictures = Info(body="raw"), Info(body="raw", accepts=["image/png", "image/jpeg"])
+    any_bytes, pictures = Info(body=Body.RAW), Info(body=Body.RAW, accepts=["image/png", "image/jpeg"])
     for info, media in ((any_bytes, ["application/octet-stream"]), (pictures, ["image/png", "image/jpeg"])):
         document = openapi([info], "0.1.0")
         assert list(document["paths"]["/predictions/digits"]["post"]["requestBody"]["content"]) == media
@@ -220,7 +210,7 @@ def test_the_models_own_schema_is_not_changed() -> None:
 
 
 def test_raw_models_take_bytes_and_no_example() -> None:
-    document = openapi([Info(body="raw", example=b"\x00")], "0.1.0")
+    document = openapi([Info(body=Body.RAW, example=b"\x00")], "0.1.0")
     content = document["paths"]["/predictions/digits"]["post"]["requestBody"]["content"]
     assert list(content) == ["application/octet-stream"]
     json.dumps(document)

@@ -11,10 +11,10 @@ from timebound.errors import SetupError
 from timebound.lab.curve import MOST_RUNS, Facts, Point, body_of, measure, sizes
 from timebound.lab.tune import Settings, Target, Trial, Tuning, average, candidates, choose, hopeful
 from timebound.lab.tuned import curve_table, explain, settings_text, trial_table, warning, write_settings
-from timebound.types import Timing
+from timebound.types import ModelInfo, Timing
 from timebound.workers.runner import Runner
 
-FACTS = Facts("m", 1.0, 8, 1, True, "/predictions/m", None, True, b"{}")
+FACTS = Facts(ModelInfo(name="m", max_batch=8, is_parallel=True), b"{}")
 FIRST, SECOND, THIRD = Settings(1, 2, 1), Settings(1, 1, 2), Settings(2, 1, 1)
 
 

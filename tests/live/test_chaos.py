@@ -16,7 +16,7 @@ pytestmark = [
     pytest.mark.skipif(shutil.which("redis-server") is None, reason="redis-server is not installed"),
 ]
 
-CHAOS = Path(__file__).parents[2] / "benchmarks" / "chaos.py"
+CHAOS = Path(__file__).parents[2] / "benchmarks" / "serving" / "chaos.py"
 SLACK_MS = 2000
 """However busy the machine was: an answer that comes so long after its deadline is no accident of scheduling."""
 

@@ -6,8 +6,8 @@ import random
 from pathlib import Path
 
 import pytest
-from benchmarks import fuzz
-from benchmarks.inputs import HTTP_KINDS, mutated, request
+from benchmarks.serving import fuzz
+from benchmarks.tools.inputs import HTTP_KINDS, mutated, request
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from tests.live.serving import MODELS, Serving, eventually

@@ -5,15 +5,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from benchmarks.goodput_report import Level
-from benchmarks.load import WARM_UP_S, Window
 from benchmarks.peers.__main__ import main
 from benchmarks.peers.environments import Environment, NotInstalled, installed_version, provide
 from benchmarks.peers.record import Closed, Duel, Kill, Overload, Poison, Row, Run, read_run, write_row, write_run
 from benchmarks.peers.report import figures, table
 from benchmarks.peers.roster import CONTESTANTS
 from benchmarks.peers.traffic import LISTED, PLAIN, V2, Form, PeerTraffic
-from benchmarks.workload import Sample
+from benchmarks.tools.goodput_report import Level
+from benchmarks.tools.load import WARM_UP_S, Window
+from benchmarks.tools.workload import Sample
 
 from timebound.lab.load.attempts import Attempt, End, Question
 from timebound.lab.load.client import Reply
@@ -101,12 +101,22 @@ def test_duel_decides_about_the_closed_loop() -> None:
     assert figures(run)["closed_loop_over_fastest"] == pytest.approx(0.99)
 
 
-def test_goal_that_is_missed_is_told() -> None:
+def test_ratios_to_the_best_peer_are_told_with_its_name() -> None:
     run = recorded()
     run.rows[1] = row("mosec", {1.0: 0.8, 1.5: 0.05})
     text = table(run)
-    assert "1.0x: 1.20 times the best untuned peer (mosec 0.800); the goal of 1.7 is NOT met" in text
-    assert "1.5x: 18.00 times the best untuned peer (mosec 0.050); the goal of 1.7 is met" in text
+    assert "1.0x: 1.20 times the best untuned peer (mosec 0.800)" in text
+    assert "1.5x: 18.00 times the best untuned peer (mosec 0.050)" in text
+
+
+def test_goal_that_is_missed_fails_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = recorded()
+    run.rows[1] = row("mosec", {1.0: 0.8, 1.5: 0.05})
+    for each in run.rows:
+        write_row(tmp_path, each)
+    write_run(tmp_path, run)
+    assert main(["--table", str(tmp_path)]) == 1
+    assert capsys.readouterr().err == "peers: ratio_1.0 is 1.2, not at least 1.7\n"
 
 
 def test_peer_that_did_not_start_is_listed_with_the_reason() -> None:
@@ -186,7 +196,7 @@ def test_version_is_read_from_the_environment(tmp_path: Path) -> None:
 
 def test_few_answers_among_many_refusals_are_a_low_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
-    monkeypatch.setattr("benchmarks.load.time.perf_counter", lambda: now)
+    monkeypatch.setattr("benchmarks.tools.load.time.perf_counter", lambda: now)
     window = Window(1.0)
     for millisecond in range(1000):
         now = 100.0 + WARM_UP_S + millisecond / 1000

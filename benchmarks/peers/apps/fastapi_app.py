@@ -5,8 +5,8 @@ from typing import Any
 import anyio
 from fastapi import FastAPI, HTTPException
 
-from benchmarks.apps.fastapi_app import EnsembleRequest
 from benchmarks.peers.apps.work import PLACES, Work
+from benchmarks.serving.apps.fastapi_app import EnsembleRequest
 
 
 def create_bounded() -> FastAPI:

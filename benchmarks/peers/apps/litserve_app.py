@@ -7,7 +7,7 @@ import litserve as ls
 from fastapi import HTTPException
 
 from benchmarks.peers.apps.work import MAX_BATCH, MAX_WAIT_S, WORKERS, Work
-from benchmarks.workload import decode
+from benchmarks.tools.workload import decode
 
 
 class Ensemble(ls.LitAPI):

@@ -9,7 +9,7 @@ from pytriton.model_config import DynamicBatcher, ModelConfig, QueuePolicy, Tens
 from pytriton.triton import Triton, TritonConfig
 
 from benchmarks.peers.apps.work import MAX_BATCH, MAX_WAIT_S, WORKERS, Work
-from benchmarks.workload import decode
+from benchmarks.tools.workload import decode
 
 
 def instance() -> Any:

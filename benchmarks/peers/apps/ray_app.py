@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from benchmarks.peers.apps.work import MAX_BATCH, MAX_WAIT_S, WORKERS, Work
-from benchmarks.workload import decode
+from benchmarks.tools.workload import decode
 
 
 class Ensemble:

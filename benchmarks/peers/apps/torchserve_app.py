@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from benchmarks.peers.apps.work import Work
-from benchmarks.workload import decode
+from benchmarks.tools.workload import decode
 
 _work: Work | None = None
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.seen import Seen
-from benchmarks.workload import Array, decode, mean_scores, model_paths, open_sessions
+from benchmarks.tools.seen import Seen
+from benchmarks.tools.workload import Array, decode, mean_scores, model_paths, open_sessions
 
 # As in the hand-written loop that all are held against.
 WORKERS = 2

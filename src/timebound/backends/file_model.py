@@ -35,7 +35,7 @@ def file_model(net: FileBackend, *, name: str, version: str = "1") -> Model:
         "version": version,
         "Request": _request_type(net.inputs),
         "max_batch": min(net.max_batch or Model.max_batch, Model.max_batch),
-        "example": {spec.name: _zeros(spec).tolist() for spec in net.inputs},
+        "example": {spec.name: zeros(spec).tolist() for spec in net.inputs},
     }
     model: Model = type("ModelFile", (_ModelFile,), attributes)()
     model.net = net
@@ -80,7 +80,8 @@ def _item(spec: TensorSpec, value: Any) -> Any:
     return array
 
 
-def _zeros(spec: TensorSpec) -> Any:
+def zeros(spec: TensorSpec) -> Any:
+    """One item for an input, as small as it may be."""
     shape = tuple(1 if size is None else size for size in spec.shape[1:])
     return np.zeros(shape, dtype=np.dtype(spec.dtype))
 

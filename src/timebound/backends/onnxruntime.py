@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -13,23 +14,9 @@ import onnxruntime
 from timebound.backends.base import TensorSpec, current_slot
 from timebound.errors import SetupError
 
-_DTYPES = {
-    "tensor(float)": "float32",
-    "tensor(double)": "float64",
-    "tensor(float16)": "float16",
-    "tensor(int64)": "int64",
-    "tensor(int32)": "int32",
-    "tensor(int16)": "int16",
-    "tensor(int8)": "int8",
-    "tensor(uint64)": "uint64",
-    "tensor(uint32)": "uint32",
-    "tensor(uint16)": "uint16",
-    "tensor(uint8)": "uint8",
-    "tensor(bool)": "bool",
-    "tensor(string)": "str",
-}
-
-
+_TENSOR = re.compile(r"tensor\((\w+)\)")
+_DTYPES = {"float": "float32", "double": "float64", "string": "str"}
+"""What numpy calls otherwise; the rest have the same name there."""
 MUCH = 100_000_000
 """Bytes that sessions of slots' own may hold besides the first."""
 
@@ -55,7 +42,7 @@ class OnnxruntimeSession:
 
         Such networks take and give back much small memory, and in a pool that threads share it wanders between cores,
         which is slow where the cores are far apart: about an eighth of the speed of the transformer that
-        `benchmarks/goodput.py` serves. Convolutions on pictures of one size lose nothing by sharing.
+        `benchmarks/serving/goodput.py` serves. Convolutions on pictures of one size lose nothing by sharing.
         """
         is_varied = any(size is None for spec in self.inputs for size in spec.shape[1:])
         if not is_varied or (slots - 1) * _weight(self._path) > MUCH:
@@ -115,4 +102,5 @@ def _open_session(path: Path, threads: int, has_own_pool: bool = False) -> Any:
 
 def _spec(node: Any) -> TensorSpec:
     shape = tuple(size if isinstance(size, int) else None for size in node.shape)
-    return TensorSpec(node.name, _DTYPES.get(node.type, node.type), shape)
+    kind = _TENSOR.sub(r"\1", node.type)
+    return TensorSpec(node.name, _DTYPES.get(kind, kind), shape)

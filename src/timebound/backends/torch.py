@@ -30,7 +30,12 @@ _WARM_SIZES = (1, 2, 4, 8, 16, 32, 64)
 
 
 class TorchBackend(Backend):
-    """One network in inference mode. Calls from several threads share its weights and run side by side."""
+    """One network in inference mode: a TorchScript (.pt) or torch.export (.pt2) file, an nn.Module, or a function that
+    makes one. Calls from several threads share its weights and run side by side.
+
+    `weights` fills a made network from a state_dict file. `inputs`, such as "x: float32[any, 3, 224, 224]", has every
+    batch checked where the file itself does not say; .pt2 files do.
+    """
 
     kind = "torch"
     parallel = True
@@ -126,23 +131,8 @@ class TorchBackend(Backend):
         raise ValueError(f"{self.label} gave a {type(output).__name__}; a network must give tensors")
 
 
-def torch(
-    source: str | Path | library.nn.Module | Callable[[], library.nn.Module],
-    *,
-    device: str = "cpu",
-    weights: str | Path | None = None,
-    inputs: str | Sequence[str] | None = None,
-    channels_last: bool = False,
-    threads: int | None = None,
-) -> TorchBackend:
-    """Open a TorchScript (.pt) or torch.export (.pt2) file, or take an nn.Module or a function that makes one.
-
-    `weights` fills a made network from a state_dict file. `inputs`, such as "x: float32[any, 3, 224, 224]", has every
-    batch checked where the file itself does not say; .pt2 files do.
-    """
-    return TorchBackend(
-        source, device=device, weights=weights, inputs=inputs, channels_last=channels_last, threads=threads
-    )
+torch = TorchBackend
+"""As users write it: `tb.torch(...)`."""
 
 
 def torch_file(path: Path) -> TorchBackend:

@@ -27,10 +27,8 @@ class Opened(msgspec.Struct, frozen=True):
     call: Callable[..., Any]
     inputs: Sequence[TensorSpec] = ()
     outputs: Sequence[TensorSpec] = ()
-    arguments: Sequence[str] = ()
-    """Names of what `call` takes, in order."""
     keywords: frozenset[str] = frozenset()
-    """Those that go by name."""
+    """Inputs that go by name."""
     max_batch: int | None = None
     program: Any = None
     """What an exporter takes: the module, script or exported program."""
@@ -48,7 +46,12 @@ def open_file(path: Path, device: torch.device) -> Opened:
         )
     if "archive_format" in records or any(record.startswith("models/") for record in records):
         return _open_export(path, device)
-    return _refuse_pickle(path)
+    # To look further into it would run it.
+    raise SetupError(
+        f"{path.name} is no TorchScript or torch.export file: it looks like torch.save's, a Python pickle, "
+        "which can run any code when read. If it holds weights, use tb.torch(make_network, weights=...) in an app.py; "
+        "if it holds a network, save that with torch.export.save or torch.jit.save"
+    )
 
 
 def load_weights(path: Path, net: torch.nn.Module, device: torch.device) -> None:
@@ -80,15 +83,6 @@ def _records(path: Path) -> list[str]:
         return []
 
 
-def _refuse_pickle(path: Path) -> NoReturn:
-    """Say what a file that is no program may be: to look further into it would run it."""
-    raise SetupError(
-        f"{path.name} is no TorchScript or torch.export file: it looks like torch.save's, a Python pickle, "
-        "which can run any code when read. If it holds weights, use tb.torch(make_network, weights=...) in an app.py; "
-        "if it holds a network, save that with torch.export.save or torch.jit.save"
-    )
-
-
 def _open_script(path: Path, device: torch.device) -> Opened:
     extra: dict[str, Any] = {INPUTS_FILE: ""}
     try:
@@ -101,11 +95,10 @@ def _open_script(path: Path, device: torch.device) -> Opened:
                     net = torch.jit.freeze(net)
     except Exception as error:
         raise SetupError(f"torch cannot load {path}: {_one_line(error)}; save the network again") from error
-    arguments = [argument.name for argument in net.forward.schema.arguments[1:]]
     text = extra[INPUTS_FILE]
     lines = (text.decode() if isinstance(text, bytes) else text).splitlines()
     inputs = [parse_spec(line) for line in lines if line.strip()]
-    return Opened(net, inputs=inputs, arguments=arguments, program=program)
+    return Opened(net, inputs=inputs, program=program)
 
 
 def _open_export(path: Path, device: torch.device) -> Opened:
@@ -132,7 +125,7 @@ def _open_export(path: Path, device: torch.device) -> Opened:
         raise SetupError(
             f"{path.name} was exported for batches of at least {low}; export it with torch.export.Dim('batch', min=1)"
         )
-    return Opened(program.module(), inputs, outputs, arguments, keywords, high, program)
+    return Opened(program.module(), inputs, outputs, keywords, high, program)
 
 
 @contextmanager

@@ -11,26 +11,9 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from timebound import __version__
-from timebound.cli import bench, control, convert, demo, doctor, keys, new, plan, results, serve, tune
+from timebound.cli import bench, control, convert, doctor, keys, new, plan, results, serve, tune
+from timebound.cli.verb import examples_of
 from timebound.errors import RequestError, SetupError
-
-_EXAMPLES = """\
-examples:
-  timebound demo                     a model to play with, on http://127.0.0.1:8000
-  timebound new hello                an application to begin with: timebound serve hello
-  timebound serve app.py             serve the model classes of a Python file
-  timebound serve model.onnx         serve a model file; its signature is read from it
-  timebound serve model.pt2          serve a file of torch.export
-  timebound serve models/            serve a folder: <model>/<version>/model.onnx or app.py
-  timebound convert net.pt2 net.onnx turn a torch network into ONNX, and check that it answers the same
-  timebound doctor app.py            check machine, settings, port, store and model before serving
-  timebound results ls               list the results that a running server keeps by key
-  timebound bench app.py --rate 50   how much of 50 requests/s is answered in time
-  timebound tune app.py              find the settings that answer most in time on this machine
-  timebound plan app.py --rate 500 --deadline 1s   machines needed, and their price
-  timebound keys new shop            make an API key for `serve --keys FILE`
-  timebound reload                   load code and models of a running server again
-"""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -60,12 +43,12 @@ def make_parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="timebound",
         description="The model server that is never late.",
-        epilog=_EXAMPLES,
+        epilog=examples_of("timebound"),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"timebound {__version__}")
     verbs = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=_Parser)
-    for verb in (serve, demo, new, doctor, convert, control, results, keys, bench, tune, plan):
+    for verb in (serve, new, doctor, convert, control, results, keys, bench, tune, plan):
         verb.add_to(verbs)
     return parser
 

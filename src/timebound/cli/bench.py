@@ -7,14 +7,16 @@ import asyncio
 import json
 import shlex
 import sys
+import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from timebound.cli.values import read_count, read_rates, read_span, read_time, read_whole, read_wholes
+from timebound.cli.verb import check_writable, declare
 from timebound.errors import SetupError
 from timebound.target import check_target
 
@@ -27,189 +29,95 @@ if TYPE_CHECKING:
 NOT_MET = 3
 NO_ANSWER = 1
 
-_EXAMPLES = """\
-examples:
-  timebound bench http://127.0.0.1:8000                       one client for 10 s; the body is the model's example
-  timebound bench app.py --rate 50                            start the app, 50 requests/s (Poisson), stop it
-  timebound bench model.onnx --clients 50 --requests 1000     closed loop: 50 at a time
-  timebound bench URL --rates 20,40,80 --html report.html     a sweep, with plots
-  timebound bench URL --users 100                             people who wait 2 to 5 s after each answer
-  timebound bench URL --scenario contest-10x10                one of the scenarios above
-  timebound bench URL --from schema                           many different bodies that fit the model's schema
-  timebound bench URL --jsonl asked.jsonl --expect field:answer
-  timebound bench URL --body '{"id": "{uuid}", "n": {i}}' -H 'Idempotency-Key: {uuid}'
-  timebound bench URL --rate 50 --json new.json --compare old.json --require 'goodput>=0.99,p99<250ms'
-
-exit codes: 0 done; 1 nothing was answered; 2 a mistake to mend; 3 a requirement is not met; 130 interrupted (the
-results so far are printed)
-"""
-
 
 def add_to(verbs: Any) -> None:
     """Declare the verb and its flags."""
-    # Imported here and in `run`: other verbs start without the parts that only a bench needs.
-    from timebound.lab.scenarios import SCENARIOS
-
-    named = "\n".join(f"  {name:16} {scenario.meaning}" for name, scenario in SCENARIOS.items())
-    parser = verbs.add_parser(
+    parser = declare(
+        verbs,
         "bench",
-        help="put load on a server and measure what it answers in time",
-        description="Put load on any HTTP model server, or on an app that is started for it, and measure what is "
+        "put load on a server and measure what it answers in time",
+        "Put load on any HTTP model server, or on an app that is started for it, and measure what is "
         "answered in time. Latencies count from the moment a request should have been sent.",
-        epilog=f"scenarios:\n{named}\n\n{_EXAMPLES}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    scenarios = _scenarios()
+    named = "\n".join(f"  {name:16} {scenario['meaning']}" for name, scenario in scenarios.items())
+    parser.epilog = f"scenarios:\n{named}\n\n{parser.epilog}"
     parser.add_argument("target", help="URL of a server (with a path or without), or what `timebound serve` takes")
-    _add_load(parser, list(SCENARIOS))
-    _add_payloads(parser)
-    _add_judgement(parser)
+    _add_load(parser.add_argument_group("load").add_argument, list(scenarios))
+    _add_payloads(parser.add_argument_group("payloads (default: the model's own example)").add_argument)
+    _add_judgement(parser.add_argument_group("judgement and results").add_argument)
     parser.set_defaults(run=run)
 
 
-def _add_load(parser: argparse.ArgumentParser, scenarios: Sequence[str]) -> None:
-    group = parser.add_argument_group("load")
-    group.add_argument("--scenario", choices=scenarios, metavar="NAME", help="use one of the scenarios listed below")
-    group.add_argument(
-        "--rate",
-        "--rates",
-        type=read_rates,
-        metavar="N",
-        help="open loop: send so many requests per second; 20,40,80 measures one rate after the other",
-    )
-    group.add_argument(
-        "--arrivals",
-        choices=("poisson", "constant", "bursts"),
-        help="how the requests of an open loop are spaced (default: poisson)",
-    )
-    group.add_argument(
-        "--trace",
-        type=Path,
-        metavar="FILE",
-        help="open loop: send at the times in this file, in seconds, one on each line",
-    )
-    group.add_argument(
-        "--clients",
-        "--concurrency",
-        type=read_wholes,
-        metavar="N",
-        help="closed loop: so many clients, each waits for its answer; 1,10,50 measures one after the other",
-    )
-    group.add_argument(
-        "--users", type=read_wholes, metavar="N", help="closed loop: so many users, each pauses after every answer"
-    )
-    group.add_argument(
-        "--think",
-        type=read_span,
-        metavar="LOW-HIGH",
-        help="shortest and longest pause of a user in seconds (default: 2-5)",
-    )
-    group.add_argument(
-        "--duration", type=read_time, metavar="TIME", help="how long to send, at each level of load (default: 10s)"
-    )
-    group.add_argument(
-        "--requests", type=read_whole, metavar="N", help="stop after so many requests, in place of --duration"
-    )
-    group.add_argument(
-        "--warm-up", type=read_time, metavar="TIME", help="send for so long before measuring starts (default: 0)"
-    )
-    group.add_argument(
-        "--timeout", type=read_time, metavar="TIME", help="give up on an answer after so long (default: 30s)"
-    )
-    group.add_argument(
-        "--resends",
-        type=read_count,
-        metavar="N",
-        help="how often to send a request again after a timeout or a lost connection (default: 0)",
-    )
-    group.add_argument(
-        "--seed",
-        type=read_count,
-        metavar="N",
-        help="start of the random numbers for arrivals and pauses; the same seed repeats a run (default: 1)",
-    )
-    group.add_argument(
-        "--connections", type=read_whole, metavar="N", help="open at most so many connections (default: 2000)"
-    )
-    group.add_argument(
-        "--realtime", action="store_true", help="give this client priority over other processes, where that is allowed"
-    )
-    group.add_argument(
-        "--serve-args",
-        type=shlex.split,
-        default=[],
-        metavar="TEXT",
-        help="more flags for the server, if this command starts it",
-    )
+def _scenarios() -> dict[str, dict[str, Any]]:
+    """Loads by name: a meaning for people, and what each sets of a plan."""
+    return tomllib.loads(Path(__file__).with_name("scenarios.toml").read_text())
 
 
-def _add_payloads(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("payloads (default: the model's own example)")
-    group.add_argument(
-        "--body",
-        metavar="TEXT",
-        help="body to send; {uuid}, {i} and {now} are replaced in each request; @FILE reads it from a file",
-    )
-    group.add_argument("--jsonl", type=Path, metavar="FILE", help="file with a JSON body on each line")
-    group.add_argument("--folder", type=Path, metavar="DIR", help="folder of files; each is sent as it is")
-    group.add_argument(
-        "--from",
-        dest="source",
-        choices=("example", "samples", "schema"),
-        help="bodies to send: the example of the model, its samples, or made up from its schema (default: example)",
-    )
-    group.add_argument("--model", metavar="NAME", help="name of the model to ask, if the server has several")
-    group.add_argument(
-        "-H",
-        "--header",
-        action="append",
-        default=[],
-        metavar="TEXT",
-        help="add a header, 'Name: value'; {uuid}, {i} and {now} are replaced; may be repeated",
-    )
-    group.add_argument("--method", default="POST", help="HTTP method of the requests (default: POST)")
-    group.add_argument("--insecure", action="store_true", help="accept any TLS certificate")
+def _add_load(add: Callable[..., Any], scenarios: Sequence[str]) -> None:
+    add("--scenario", choices=scenarios, metavar="NAME", help="use one of the scenarios listed below")
+    rates = "open loop: send so many requests per second; 20,40,80 measures one rate after the other"
+    add("--rate", "--rates", type=read_rates, metavar="N", help=rates)
+    spaced = "how the requests of an open loop are spaced (default: poisson)"
+    add("--arrivals", choices=("poisson", "constant", "bursts"), help=spaced)
+    trace = "open loop: send at the times in this file, in seconds, one on each line"
+    add("--trace", type=Path, metavar="FILE", help=trace)
+    clients = "closed loop: so many clients, each waits for its answer; 1,10,50 measures one after the other"
+    add("--clients", "--concurrency", type=read_wholes, metavar="N", help=clients)
+    add("--users", type=read_wholes, metavar="N", help="closed loop: so many users, each pauses after every answer")
+    pause = "shortest and longest pause of a user in seconds (default: 2-5)"
+    add("--think", dest="think_s", type=read_span, metavar="LOW-HIGH", help=pause)
+    duration = "how long to send, at each level of load (default: 10s)"
+    add("--duration", dest="seconds", type=read_time, metavar="TIME", help=duration)
+    add("--requests", type=read_whole, metavar="N", help="stop after so many requests, in place of --duration")
+    before = "send for so long before measuring starts (default: 0)"
+    add("--warm-up", dest="warm_up_s", type=read_time, metavar="TIME", help=before)
+    after = "give up on an answer after so long (default: 30s)"
+    add("--timeout", dest="timeout_s", type=read_time, metavar="TIME", help=after)
+    again = "how often to send a request again after a timeout or a lost connection (default: 0)"
+    add("--resends", type=read_count, metavar="N", help=again)
+    seed = "start of the random numbers for arrivals and pauses; the same seed repeats a run (default: 1)"
+    add("--seed", type=read_count, metavar="N", help=seed)
+    add("--connections", type=read_whole, metavar="N", help="open at most so many connections (default: 2000)")
+    first = "give this client priority over other processes, where that is allowed"
+    add("--realtime", action="store_true", help=first)
+    more = "more flags for the server, if this command starts it"
+    add("--serve-args", type=shlex.split, default=[], metavar="TEXT", help=more)
 
 
-def _add_judgement(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("judgement and results")
-    group.add_argument(
-        "--deadline",
-        type=read_time,
-        metavar="TIME",
-        help="an answer after so long does not count as goodput (default: the deadline of the model, else --timeout)",
-    )
-    group.add_argument(
-        "--expect",
-        metavar="FILE",
-        help="right answers to compare with: a JSON or JSONL file, or field:NAME for a field in the lines of --jsonl",
-    )
-    group.add_argument(
-        "--expect-field", metavar="NAME", help="compare only this field of the answer; a.b is a field of a field"
-    )
-    group.add_argument(
-        "--tolerance",
-        type=float,
-        default=1e-6,
-        metavar="X",
-        help="by how much numbers in answers may differ (default: 1e-6)",
-    )
-    group.add_argument("--json", type=Path, metavar="FILE", help="write all results as JSON to this file")
-    group.add_argument("--html", type=Path, metavar="FILE", help="write a report with plots to this file")
-    group.add_argument(
-        "--compare",
-        type=Path,
-        metavar="FILE",
-        help="show the results beside those that an earlier run wrote with --json",
-    )
-    group.add_argument(
-        "--require",
-        metavar="TEXT",
-        help="requirements such as 'goodput>=0.99,p99<250ms'; exit code 3 if one is not met",
-    )
+def _add_payloads(add: Callable[..., Any]) -> None:
+    body = "body to send; {uuid}, {i} and {now} are replaced in each request; @FILE reads it from a file"
+    add("--body", metavar="TEXT", help=body)
+    add("--jsonl", type=Path, metavar="FILE", help="file with a JSON body on each line")
+    add("--folder", type=Path, metavar="DIR", help="folder of files; each is sent as it is")
+    bodies = "bodies to send: the example of the model, its samples, or made up from its schema (default: example)"
+    add("--from", dest="source", choices=("example", "samples", "schema"), help=bodies)
+    add("--model", metavar="NAME", help="name of the model to ask, if the server has several")
+    header = "add a header, 'Name: value'; {uuid}, {i} and {now} are replaced; may be repeated"
+    add("-H", "--header", action="append", default=[], metavar="TEXT", help=header)
+    add("--method", default="POST", help="HTTP method of the requests (default: POST)")
+    add("--insecure", action="store_true", help="accept any TLS certificate")
+
+
+def _add_judgement(add: Callable[..., Any]) -> None:
+    late = "an answer after so long does not count as goodput (default: the deadline of the model, else --timeout)"
+    add("--deadline", dest="deadline_s", type=read_time, metavar="TIME", help=late)
+    right = "right answers to compare with: a JSON or JSONL file, or field:NAME for a field in the lines of --jsonl"
+    add("--expect", metavar="FILE", help=right)
+    add("--expect-field", metavar="NAME", help="compare only this field of the answer; a.b is a field of a field")
+    within = "by how much numbers in answers may differ (default: 1e-6)"
+    add("--tolerance", type=float, default=1e-6, metavar="X", help=within)
+    add("--json", type=Path, metavar="FILE", help="write all results as JSON to this file")
+    add("--html", type=Path, metavar="FILE", help="write a report with plots to this file")
+    beside = "show the results beside those that an earlier run wrote with --json"
+    add("--compare", type=Path, metavar="FILE", help=beside)
+    required = "requirements such as 'goodput>=0.99,p99<250ms'; exit code 3 if one is not met"
+    add("--require", metavar="TEXT", help=required)
 
 
 def run(chosen: argparse.Namespace) -> int:
     """Measure, print, write, judge."""
+    # Imported here and below: other verbs start without the parts that only a bench needs.
     from timebound import __version__
     from timebound.lab import bench, requirements, results
     from timebound.lab.page import page
@@ -218,7 +126,7 @@ def run(chosen: argparse.Namespace) -> int:
     required = requirements.read(chosen.require) if chosen.require else []
     earlier = results.read_document(chosen.compare) if chosen.compare else None
     for file in filter(None, (chosen.json, chosen.html)):
-        _check_writable(file)
+        check_writable(file)
     plans = make_plans(chosen)
     given = _given_payloads(chosen)
     with _server(chosen) as url:
@@ -265,28 +173,24 @@ def _judge(levels: Sequence[Level], required: Sequence[Any]) -> int:
 def make_plans(chosen: argparse.Namespace) -> list[Plan]:
     """The levels that the flags and the scenario ask for."""
     from timebound.lab.bench import Plan, sweep
-    from timebound.lab.scenarios import SCENARIOS
 
     ways = [name for name in ("rate", "trace", "clients", "users") if getattr(chosen, name)]
     if len(ways) > 1:
         raise SetupError(f"--{ways[0]} and --{ways[1]} are two kinds of load; choose one")
-    if chosen.think and not (chosen.users or chosen.clients or chosen.scenario):
+    if chosen.think_s and not (chosen.users or chosen.clients or chosen.scenario):
         raise SetupError("--think is the pause of users; give --users too")
-    settings: dict[str, Any] = dict(SCENARIOS[chosen.scenario].settings) if chosen.scenario else {}
-    if chosen.requests and not chosen.duration:
-        settings["seconds"] = None
-    if chosen.users:
+    settings: dict[str, Any] = _scenarios()[chosen.scenario] if chosen.scenario else {}
+    settings.pop("meaning", None)
+    if users := settings.pop("users", None):
+        settings["clients"] = users
+    if chosen.users or users:
         settings["think_s"] = (2.0, 5.0)
-    flags = {
-        "arrivals": chosen.arrivals, "trace": chosen.trace, "think_s": chosen.think, "requests": chosen.requests,
-        "seconds": chosen.duration, "warm_up_s": chosen.warm_up, "timeout_s": chosen.timeout,
-        "resends": chosen.resends, "seed": chosen.seed, "connections": chosen.connections,
-    }  # fmt: skip
-    settings |= {name: value for name, value in flags.items() if value is not None}
-    if chosen.deadline is not None:
-        settings["deadline_s"] = chosen.deadline
-    plan = Plan(realtime=chosen.realtime, **settings)
-    return sweep(plan, chosen.rate, chosen.clients or chosen.users)
+    if (chosen.requests or "requests" in settings) and not chosen.seconds:
+        settings["seconds"] = None
+    # Flags go by the names of a plan's fields; those that a sweep varies are lists.
+    given = {field.name: getattr(chosen, field.name, None) for field in fields(Plan)}
+    given = {name: value for name, value in given.items() if value is not None and name not in ("rate", "clients")}
+    return sweep(Plan(**settings | given), chosen.rate, chosen.clients or chosen.users)
 
 
 def _given_payloads(chosen: argparse.Namespace) -> list[Payload] | None:
@@ -364,11 +268,6 @@ def _server(chosen: argparse.Namespace) -> Iterator[str]:
     print(f"starting {target}", file=sys.stderr)
     with serving(target, chosen.serve_args) as server:
         yield server.url
-
-
-def _check_writable(file: Path) -> None:
-    if not file.parent.is_dir():
-        raise SetupError(f"cannot write {file}: there is no folder {file.parent}")
 
 
 # ---------------------------------------------------------------------- progress

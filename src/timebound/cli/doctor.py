@@ -8,44 +8,25 @@ import os
 from pathlib import Path
 from typing import Any
 
-from timebound.cli.serve import add_options
+from timebound.cli.serve import add_options, flags_of
 from timebound.cli.values import read_time
+from timebound.cli.verb import declare
 from timebound.clock import MonotonicClock
-from timebound.config import options
-
-_EXAMPLES = """\
-examples:
-  timebound doctor                             this machine, and the settings found here
-  timebound doctor app.py                      a model too: loaded and run on its example in a process of its own
-  timebound doctor app.py --port 9000 --deadline 250ms
-  timebound doctor --store redis://:password@10.0.0.5:6379/0
-  timebound doctor app.py --json | jq '.findings[] | select(.state != "ok")'
-
-Takes the options of `timebound serve`. Options that are not given are read where the server reads them.
-Exit code: 0 no problem (there may be warnings), 1 problems, 2 a flag that does not exist.
-"""
 
 
 def add_to(verbs: Any) -> None:
     """Declare the verb and its flags."""
-    parser = verbs.add_parser(
+    parser = declare(
+        verbs,
         "doctor",
-        help="check machine, settings, port, store and models before serving",
-        description="Check what a server needs. Each check prints a line: ok, warning or problem, and what to do.",
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        "check machine, settings, port, store and models before serving",
+        "Check what a server needs. Each check prints a line: ok, warning or problem, and what to do.",
     )
-    parser.add_argument(
-        "target", type=Path, nargs="?", help="what to check, as for `timebound serve`; without it no model is checked"
-    )
+    target = "what to check, as for `timebound serve`; without it no model is checked"
+    parser.add_argument("target", type=Path, nargs="?", help=target)
     parser.add_argument("--json", action="store_true", help="print one JSON object in place of lines")
-    parser.add_argument(
-        "--timeout",
-        type=read_time,
-        default=120.0,
-        metavar="TIME",
-        help="how long the trial run of the models may take (default: 120)",
-    )
+    trial = "how long the trial run of the models may take (default: 120)"
+    parser.add_argument("--timeout", type=read_time, default=120.0, metavar="TIME", help=trial)
     add_options(parser)
     parser.set_defaults(run=run)
 
@@ -59,8 +40,7 @@ def run(chosen: argparse.Namespace) -> int:
 
     # What parts log of their troubles is told by the findings.
     logging.getLogger("timebound").addHandler(logging.NullHandler())
-    flags = {option.name: getattr(chosen, option.name) for option in options()}
-    patient = Patient(chosen.target, flags, os.environ, Path.cwd(), chosen.timeout)
+    patient = Patient(chosen.target, flags_of(chosen), os.environ, Path.cwd(), chosen.timeout)
     findings = list(examine(patient, MonotonicClock()))
     is_sick = has_problems(findings)
     if chosen.json:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import http.client
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol, TypeVar
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 import msgspec
 import uvloop
 
+from timebound.cli.running import Answer, Running
 from timebound.clock import MonotonicClock
 from timebound.config import Config
-from timebound.errors import RequestError, SetupError
+from timebound.errors import RequestError
 from timebound.events import Events
 from timebound.store.base import Entry, Kind, Store, Stored
 from timebound.store.choice import open_store
@@ -54,24 +54,15 @@ class InServer:
     """Asks a running server."""
 
     def __init__(self, url: str, token: str | None, api_key: str | None = None) -> None:
-        try:
-            self._parts = urlsplit(url)
-            self._port = self._parts.port
-        except ValueError:
-            raise SetupError(f"--url {url} cannot be read; write http://host:8000") from None
-        if self._parts.scheme not in ("http", "https") or not self._parts.hostname:
-            raise SetupError(f"--url {url} is no address of a server; write http://host:8000")
-        self._url = url
         # A client's key is shown instead of the operator's token: the two see different results by the same name.
         named = {"X-API-Key": api_key} if api_key else {"Authorization": f"Bearer {token}"} if token else {}
-        if not all(value.isprintable() for value in named.values()):  # and it must not be shown in a traceback
-            raise SetupError("the key or token holds a line break or the like; give it just as it was printed")
-        self._headers = {name: value.encode() for name, value in named.items()}
+        self._server = Running(url, named, _TIMEOUT_S)
 
     def get(self, model: str, key: str) -> Found:
-        headers, body = self._ask("GET", model, key)
+        answer = self._ask("GET", model, key)
+        headers = answer.headers
         return Found(
-            body,
+            answer.body,
             headers.get("content-type", ""),
             headers.get("timebound-quality", ""),
             headers.get("timebound-members", ""),
@@ -79,39 +70,27 @@ class InServer:
         )
 
     def ls(self, model: str | None) -> Listed:
-        return self._decoded(self._ask("GET", model)[1], Listed)
+        return self._decoded(self._ask("GET", model), Listed)
 
     def clear(self, model: str | None, key: str | None) -> int:
-        return self._decoded(self._ask("DELETE", model, key)[1], dict[str, int])["cleared"]
+        return self._decoded(self._ask("DELETE", model, key), dict[str, int])["cleared"]
 
-    def _ask(self, method: str, *names: str | None) -> tuple[dict[str, str], bytes]:
-        secure = self._parts.scheme == "https"
-        kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
-        connection = kind(self._parts.hostname or "", self._port, timeout=_TIMEOUT_S)
+    def _ask(self, method: str, *names: str | None) -> Answer:
         path = "/".join(["/v1/results", *(quote(name, safe="") for name in names if name is not None)])
-        try:
-            connection.request(method, self._parts.path.rstrip("/") + path, headers=self._headers)
-            answer = connection.getresponse()
-            body = answer.read()
-        except (OSError, http.client.HTTPException) as error:
-            reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            raise RequestError(f"no server answers at {self._url}: {reason}; give its address with --url") from None
-        finally:
-            connection.close()
+        answer = self._server.ask(method, path)
         if answer.status == 202:
             raise RequestError(f"{names[1]!r} of {names[0]!r} is in work; its result is not there yet")
         if answer.status != 200:
-            raise RequestError(
-                self._decoded(body, dict[str, Any]).get("detail", f"the server answered {answer.status}")
-            )
-        return {name.lower(): value for name, value in answer.getheaders()}, body
+            self._decoded(answer, dict[str, Any])  # raises if what answers is no server of ours
+            raise RequestError(answer.detail)
+        return answer
 
-    def _decoded(self, body: bytes, kind: type[T]) -> T:
+    def _decoded(self, answer: Answer, kind: type[T]) -> T:
         try:
-            return msgspec.json.decode(body, type=kind)
+            return msgspec.json.decode(answer.body, type=kind)
         except msgspec.DecodeError:
             raise RequestError(
-                f"what answers at {self._url} is no Timebound server, or one without kept results"
+                f"what answers at {self._server.url} is no Timebound server, or one without kept results"
             ) from None
 
 

@@ -6,33 +6,15 @@ import argparse
 import sys
 from typing import Any
 
-_EXAMPLES = """\
-examples:
-  timebound keys new shop                    shows the key, and the lines for the keys file
-  timebound keys new shop >> keys.toml       the same, with the lines put where they belong
-  timebound serve app.py --keys keys.toml
-
-A running server reads the file again on SIGHUP and on POST /v1/reload.
-"""
+from timebound.cli.verb import declare
 
 
 def add_to(verbs: Any) -> None:
     """Declare the verb and its flags."""
-    parser = verbs.add_parser(
-        "keys",
-        help="make API keys",
-        description="Make API keys for `timebound serve --keys FILE`.",
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = declare(verbs, "keys", "make API keys", "Make API keys for `timebound serve --keys FILE`.")
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
-    new = actions.add_parser(
-        "new",
-        help="make an API key",
-        description="Make an API key and show it once. Its lines for the keys file go to standard output.",
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    shown = "Make an API key and show it once. Its lines for the keys file go to standard output."
+    new = declare(actions, "new", "make an API key", shown, examples="keys")
     new.add_argument("name", help="name of the client that the key is for; it appears in metrics and logs")
     new.set_defaults(run=_new)
 

@@ -6,35 +6,23 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from timebound.cli.verb import declare
 from timebound.scaffold.scaffold import TEMPLATES, write_application
-
-_EXAMPLES = """\
-examples:
-  timebound new hello && timebound serve hello
-  timebound new colours --template image
-  timebound new reader --template onnx && timebound serve reader
-
-templates:
-"""
 
 
 def add_to(verbs: Any) -> None:
     """Declare the verb and its flags."""
-    shown = "".join(f"  {name:8} {meaning}\n" for name, meaning in TEMPLATES.items())
-    parser = verbs.add_parser(
+    parser = declare(
+        verbs,
         "new",
-        help="write an application to begin with",
-        description="Write a folder with an application, its test and its options. Nothing is overwritten.",
-        epilog=_EXAMPLES + shown,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        "write an application to begin with",
+        "Write a folder with an application, its test and its options. Nothing is overwritten.",
     )
+    templates = "".join(f"  {name:8} {meaning}\n" for name, meaning in TEMPLATES.items())
+    parser.epilog = f"{parser.epilog}{templates}"
     parser.add_argument("folder", metavar="NAME", type=Path, help="the folder to make; its name is the model's")
-    parser.add_argument(
-        "--template",
-        default="plain",
-        choices=list(TEMPLATES),
-        help="kind of application to write, from the list below (default: plain)",
-    )
+    kind = "kind of application to write, from the list below (default: plain)"
+    parser.add_argument("--template", default="plain", choices=list(TEMPLATES), help=kind)
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
     parser.set_defaults(run=run)
 

@@ -3,95 +3,53 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from timebound.cli.values import read_time, read_whole
+from timebound.cli.values import read_count, read_time, read_whole
+from timebound.cli.verb import declare, profiles_of
 from timebound.clock import wall
-from timebound.config import resolve
 from timebound.errors import SetupError
 
 if TYPE_CHECKING:
     from timebound.lab.fleet import MachineType
     from timebound.lab.plan import Demand
 
-_EXAMPLES = """\
-examples:
-  timebound tune app.py                                    first: measure the profile, on the kind of machine you rent
-  timebound plan app.py --rate 500 --deadline 1s           machines and price for three example types
-  timebound plan app.py --rate 500 --deadline 1s --average 120 --headroom 30% --html plan.html
-  timebound plan app.py --rate 500 --deadline 1s --price 5/month --cores 1
-  timebound plan --print-machines > machines.toml          then edit it: types and prices of your provider
-  timebound plan --profile app-1234.json --rate 500 --deadline 1s --machines machines.toml
-
-The example prices are examples, not offers. Exit code: 0 done, 1 no machine type can do it, 2 a mistake or no profile.
-"""
-
 
 def add_to(verbs: Any) -> None:
     """Declare the verb and its flags."""
-    parser = verbs.add_parser(
+    parser = declare(
+        verbs,
         "plan",
-        help="how many machines a load needs, and what they cost",
-        description="Simulate a measured model under a load, and count the machines that it needs and their price.",
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        "how many machines a load needs, and what they cost",
+        "Simulate a measured model under a load, and count the machines that it needs and their price.",
     )
-    parser.add_argument(
-        "target",
-        type=Path,
-        nargs="?",
-        help="what was tuned or served on this machine before: a Python file, a model file or a folder",
-    )
-    parser.add_argument("--profile", type=Path, metavar="FILE", help="file of a saved profile, in place of a target")
-    parser.add_argument("--model", default="", metavar="NAME", help="name of the model, if there are several")
-    parser.add_argument("--rate", type=_number, metavar="N", help="requests per second at the peak")
-    parser.add_argument(
-        "--average",
-        type=_number,
-        metavar="N",
-        help="requests per second on average over the month, for the price (default: as --rate)",
-    )
-    parser.add_argument("--deadline", type=read_time, metavar="TIME", help="deadline of the requests, such as 250ms")
-    parser.add_argument(
-        "--goodput",
-        type=_share,
-        default=0.99,
-        metavar="SHARE",
-        help="share of the requests that the model must answer in time (default: 99%%)",
-    )
-    parser.add_argument("--full", action="store_true", help="count only answers by all members of an ensemble")
-    parser.add_argument(
-        "--headroom", type=_share, default=0.2, metavar="SHARE", help="room to keep free above the peak (default: 20%%)"
-    )
-    parser.add_argument(
-        "--spare",
-        type=_spare,
-        default=1,
-        metavar="N",
-        help="number of machines that may be down at the peak (default: 1)",
-    )
-    parser.add_argument("--machines", type=Path, metavar="FILE", help="TOML file of machine types and their prices")
-    parser.add_argument(
-        "--print-machines", action="store_true", help="print an example of that file, and do nothing else"
-    )
-    parser.add_argument(
-        "--price", metavar="PRICE", help="price of one machine, such as 5/month or 0.01/hour, in place of --machines"
-    )
-    parser.add_argument(
-        "--cores", type=read_whole, metavar="N", help="number of cores of the machine that --price is for"
-    )
-    parser.add_argument(
-        "--speed",
-        type=_number,
-        default=1.0,
-        metavar="X",
-        help="speed of its cores, where 1 is as fast as the machine of the profile (default: 1)",
-    )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything as JSON")
-    parser.add_argument("--html", type=Path, metavar="FILE", help="write a page with plots")
+    add = parser.add_argument
+    target = "what was tuned or served on this machine before: a Python file, a model file or a folder"
+    add("target", type=Path, nargs="?", help=target)
+    add("--profile", type=Path, metavar="FILE", help="file of a saved profile, in place of a target")
+    add("--model", default="", metavar="NAME", help="name of the model, if there are several")
+    add("--rate", type=_number, metavar="N", help="requests per second at the peak")
+    average = "requests per second on average over the month, for the price (default: as --rate)"
+    add("--average", type=_number, metavar="N", help=average)
+    add("--deadline", type=read_time, metavar="TIME", help="deadline of the requests, such as 250ms")
+    goodput = "share of the requests that the model must answer in time (default: 99%%)"
+    add("--goodput", type=_share, default=0.99, metavar="SHARE", help=goodput)
+    add("--full", action="store_true", help="count only answers by all members of an ensemble")
+    headroom = "room to keep free above the peak (default: 20%%)"
+    add("--headroom", type=_share, default=0.2, metavar="SHARE", help=headroom)
+    spare = "number of machines that may be down at the peak (default: 1)"
+    add("--spare", type=read_count, default=1, metavar="N", help=spare)
+    add("--machines", type=Path, metavar="FILE", help="TOML file of machine types and their prices")
+    add("--print-machines", action="store_true", help="print an example of that file, and do nothing else")
+    price = "price of one machine, such as 5/month or 0.01/hour, in place of --machines"
+    add("--price", metavar="PRICE", help=price)
+    add("--cores", type=read_whole, metavar="N", help="number of cores of the machine that --price is for")
+    speed = "speed of its cores, where 1 is as fast as the machine of the profile (default: 1)"
+    add("--speed", type=_number, default=1.0, metavar="X", help=speed)
+    add("--json", type=Path, metavar="FILE", help="write everything as JSON")
+    add("--html", type=Path, metavar="FILE", help="write a page with plots")
     parser.set_defaults(run=run)
 
 
@@ -174,11 +132,11 @@ def _profile(chosen: argparse.Namespace) -> Path:
         return Path(chosen.profile)
     if chosen.target is None:
         raise SetupError("give what was tuned, or --profile FILE: for example timebound plan app.py --rate 500 ...")
-    folder = resolve({}, os.environ, Path.cwd(), chosen.target if chosen.target.is_dir() else None).profiles
+    folder = profiles_of(chosen.target)
     cure = f"`timebound tune {chosen.target}` measures one, and so does a server under load when it is stopped"
-    if folder == "none":
+    if folder is None:
         raise SetupError(f"profiles are not kept here (profiles = none); give --profile FILE, or keep them: {cure}")
-    file = ProfileFile(Path(folder).expanduser(), chosen.target.resolve()).path
+    file = ProfileFile(folder, chosen.target.resolve()).path
     if not file.is_file():
         raise SetupError(f"there is no profile of {chosen.target} in {folder}; {cure}")
     return file
@@ -202,7 +160,3 @@ def _share(text: str) -> float:
     if not 0 <= value < 1:
         raise argparse.ArgumentTypeError(f"{text!r} must be a share below 1, such as 0.99 or 99%")
     return value
-
-
-def _spare(text: str) -> int:
-    return read_whole(text, 0)

@@ -8,76 +8,36 @@ import os
 import sys
 from dataclasses import replace
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from timebound.config import resolve
+from timebound.cli.verb import configuration, declare
 from timebound.errors import RequestError, SetupError
 
 if TYPE_CHECKING:
     from timebound.cli.kept import Found, Shelf
 
-_EXAMPLES = """\
-examples:
-  timebound results ls                               what the server on this machine keeps
-  timebound results ls digits --json                 one model's, for a program
-  timebound results get digits order-17              one result, by model and key
-  timebound results get digits order-17 --api-key KEY        the same, where clients have API keys
-  timebound results clear digits order-17            delete one result
-  timebound results clear digits --yes               delete all results of a model
-  timebound results clear --yes                      delete everything
-  timebound results ls --url http://models:8000 --admin-token TOKEN
-  timebound results ls --store redis://127.0.0.1:6379/0      without a server, from its Redis
-
-Listing and clearing are the operator's: on the server's own machine, or with its admin token, which may also be in
-TIMEBOUND_ADMIN_TOKEN. Exit codes: 0 done, 1 there is no such result or it cannot be reached, 2 a mistake in the call.
-"""
-
-
-_GET = """\
-examples:
-  timebound results get digits order-17
-  timebound results get digits order-17 --api-key KEY        where clients have API keys
-  timebound results get digits order-17 --json               for a program
-"""
-_LS = """\
-examples:
-  timebound results ls                                       all models
-  timebound results ls digits --json                         one model, for a program
-  timebound results ls --store redis://127.0.0.1:6379/0      without a server, from its Redis
-"""
-_CLEAR = """\
-examples:
-  timebound results clear digits order-17                    one result
-  timebound results clear digits --yes                       all results of a model
-  timebound results clear --yes                              everything
-"""
-
 
 def add_to(verbs: Any) -> None:
     """Declare the verb, what it can do and its flags."""
-    parser = _parser(verbs, "results", "show, list or delete results that are kept by key", _EXAMPLES)
+    parser = declare(verbs, "results", "show, list or delete results that are kept by key")
     parser.set_defaults(run=lambda chosen: _show_help(parser))
     actions = parser.add_subparsers(title="actions", metavar="ACTION", parser_class=type(parser))
-    get = _parser(actions, "get", "show one result", _GET)
+    get = declare(actions, "get", "show one result", examples="results_get")
     get.add_argument("model", help="name of the model")
     get.add_argument("key", help="key of the request")
-    get.add_argument(
-        "--api-key",
-        metavar="KEY",
-        help="API key of a client, to read its own results (default: TIMEBOUND_API_KEY)",
-    )
+    own = "API key of a client, to read its own results (default: TIMEBOUND_API_KEY)"
+    get.add_argument("--api-key", metavar="KEY", help=own)
     get.set_defaults(usual_api_key=os.environ.get("TIMEBOUND_API_KEY"))
-    ls = _parser(actions, "ls", "list the results that are kept", _LS)
-    ls.add_argument("model", nargs="?", help="name of the model; all models if left out")
-    clear = _parser(actions, "clear", "delete one result, all results of a model, or everything", _CLEAR)
-    clear.add_argument("model", nargs="?", help="name of the model; all models if left out")
+    ls = declare(actions, "ls", "list the results that are kept", examples="results_ls")
+    several = "delete one result, all results of a model, or everything"
+    clear = declare(actions, "clear", several, examples="results_clear")
+    for operators in (ls, clear):
+        operators.add_argument("model", nargs="?", help="name of the model; all models if left out")
+        operators.set_defaults(api_key=None, usual_api_key=None)
     clear.add_argument("key", nargs="?", help="key of the request; all results of the model if left out")
     clear.add_argument("--yes", action="store_true", help="confirm that more than one result is deleted")
-    for operators in (ls, clear):
-        operators.set_defaults(api_key=None, usual_api_key=None)
     for action, run in ((get, _get), (ls, _ls), (clear, _clear)):
         _add_options(action)
         action.set_defaults(run=lambda chosen, run=run: run(_shelf(chosen), chosen))
@@ -86,17 +46,6 @@ def add_to(verbs: Any) -> None:
 def _show_help(parser: argparse.ArgumentParser) -> int:
     parser.print_help()
     return 2
-
-
-def _parser(verbs: Any, name: str, meaning: str, examples: str) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = verbs.add_parser(
-        name,
-        help=meaning,
-        description=meaning[0].upper() + meaning[1:] + ".",
-        epilog=examples,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    return parser
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
@@ -116,7 +65,7 @@ def _shelf(chosen: argparse.Namespace) -> Shelf:
     from timebound.cli.kept import InRedis, InServer
 
     flags = {name: getattr(chosen, name) for name in ("admin_token", "store", "store_namespace")}
-    config = resolve(flags, os.environ, Path.cwd())
+    config = configuration(flags)
     if chosen.store is None:
         url = chosen.url or f"http://127.0.0.1:{config.port or 8000}"
         return InServer(url, config.admin_token, chosen.api_key or chosen.usual_api_key)

@@ -10,89 +10,45 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from timebound.cli.values import read_time, read_whole
-from timebound.config import FILE, Config, resolve
+from timebound.cli.verb import check_writable, configuration, declare, profiles_of
+from timebound.config import FILE
 from timebound.errors import SetupError
 from timebound.target import check_target
 
 if TYPE_CHECKING:
     from timebound.lab.tune import Target, Tuning
 
-_EXAMPLES = """\
-examples:
-  timebound tune app.py                        one to three minutes on two cores; writes timebound.toml and the profile
-  timebound tune app.py --quick                one round, shorter measurements
-  timebound tune model.onnx --deadline 250ms
-  timebound tune models/ --model digits --output tuned.toml
-  timebound tune app.py --samples asked.jsonl  engines must answer these as onnxruntime does
-
-Ctrl-C stops it and shows what is known so far; the same command goes on from there, --fresh begins anew.
-"""
-
 
 def add_to(verbs: Any) -> None:
     """Declare the verb and its flags."""
-    parser = verbs.add_parser(
+    parser = declare(
+        verbs,
         "tune",
-        help="find the settings that answer most in time on this machine",
-        description="Measure how long batches take, find out which engines answer as onnxruntime does, try divisions "
+        "find the settings that answer most in time on this machine",
+        "Measure how long batches take, find out which engines answer as onnxruntime does, try divisions "
         "of the cores into workers, slots and threads on real servers under overload, and write down what answers most "
         "before the deadline.",
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument(
-        "target", type=Path, help="what to tune: a Python file, a model file or a folder, as for `timebound serve`"
-    )
-    parser.add_argument("--model", default="", metavar="NAME", help="name of the model to tune, if there are several")
-    parser.add_argument(
-        "--deadline", type=read_time, metavar="TIME", help="deadline to answer in (default: the model's own)"
-    )
-    parser.add_argument(
-        "--seconds",
-        type=read_time,
-        default=3.0,
-        metavar="TIME",
-        help="how long each trial of a setting takes (default: 3)",
-    )
-    parser.add_argument(
-        "--rounds",
-        type=read_whole,
-        default=3,
-        metavar="N",
-        help="how often each setting is tried; those far behind are left out earlier (default: 3)",
-    )
-    engines = parser.add_argument_group("engines (of models with ONNX files)")
-    engines.add_argument(
-        "--agreement",
-        type=_share,
-        default=0.99,
-        metavar="SHARE",
-        help="least share of inputs that an engine must answer as onnxruntime does (default: 0.99)",
-    )
-    engines.add_argument(
-        "--tolerance",
-        type=_share,
-        default=0.05,
-        metavar="SHARE",
-        help="by how much numbers in an answer may differ, as a share of the largest one (default: 0.05)",
-    )
-    engines.add_argument(
-        "--samples",
-        type=Path,
-        metavar="PATH",
-        help="more inputs to compare engines on: a file of JSON lines, or a folder of bodies",
-    )
-    parser.add_argument("--quick", action="store_true", help="try each setting once, for 1.5 seconds")
-    parser.add_argument(
-        "--output",
-        type=Path,
-        default=Path(FILE),
-        metavar="FILE",
-        help=f"file to write the settings to; its other lines stay (default: {FILE})",
-    )
-    parser.add_argument(
-        "--fresh", action="store_true", help="measure everything again, also what an earlier run measured"
-    )
+    add = parser.add_argument
+    target = "what to tune: a Python file, a model file or a folder, as for `timebound serve`"
+    add("target", type=Path, help=target)
+    add("--model", default="", metavar="NAME", help="name of the model to tune, if there are several")
+    add("--deadline", type=read_time, metavar="TIME", help="deadline to answer in (default: the model's own)")
+    trial = "how long each trial of a setting takes (default: 3)"
+    add("--seconds", type=read_time, default=3.0, metavar="TIME", help=trial)
+    turns = "how often each setting is tried; those far behind are left out earlier (default: 3)"
+    add("--rounds", type=read_whole, default=3, metavar="N", help=turns)
+    of_engines = parser.add_argument_group("engines (of models with ONNX files)").add_argument
+    share = "least share of inputs that an engine must answer as onnxruntime does (default: 0.99)"
+    of_engines("--agreement", type=_share, default=0.99, metavar="SHARE", help=share)
+    within = "by how much numbers in an answer may differ, as a share of the largest one (default: 0.05)"
+    of_engines("--tolerance", type=_share, default=0.05, metavar="SHARE", help=within)
+    more = "more inputs to compare engines on: a file of JSON lines, or a folder of bodies"
+    of_engines("--samples", type=Path, metavar="PATH", help=more)
+    add("--quick", action="store_true", help="try each setting once, for 1.5 seconds")
+    output = f"file to write the settings to; its other lines stay (default: {FILE})"
+    add("--output", type=Path, default=Path(FILE), metavar="FILE", help=output)
+    add("--fresh", action="store_true", help="measure everything again, also what an earlier run measured")
     parser.set_defaults(run=run)
 
 
@@ -108,8 +64,7 @@ def run(chosen: argparse.Namespace) -> int:
     from timebound.lab.tune import Tuning
 
     check_target(chosen.target)
-    if not chosen.output.parent.is_dir():
-        raise SetupError(f"cannot write {chosen.output}: there is no folder {chosen.output.parent}")
+    check_writable(chosen.output)
     if chosen.samples is not None and not chosen.samples.exists():
         raise SetupError(f"no samples at {chosen.samples}; give a file of JSON lines or a folder")
     target = _target(chosen)
@@ -135,7 +90,7 @@ def _target(chosen: argparse.Namespace) -> Target:
     return Target(
         path=chosen.target.resolve(),
         model=chosen.model,
-        deadline_s=chosen.deadline or _config(chosen.target).deadline,
+        deadline_s=chosen.deadline or configuration({}, chosen.target).deadline,
         seconds=1.5 if chosen.quick else chosen.seconds,
         rounds=1 if chosen.quick else chosen.rounds,
         cores=len(os.sched_getaffinity(0)),
@@ -143,20 +98,9 @@ def _target(chosen: argparse.Namespace) -> Target:
     )
 
 
-def _config(target: Path) -> Config:
-    """What a server of this target, started here, would find in environment and files."""
-    return resolve({}, os.environ, Path.cwd(), target if target.is_dir() else None)
-
-
-def _profiles(target: Path) -> Path | None:
-    """The folder in which a server started here keeps what it learned; None if it keeps nothing."""
-    folder = _config(target).profiles
-    return None if folder == "none" else Path(folder).expanduser()
-
-
 def _state(chosen: argparse.Namespace) -> Path:
     digest = hashlib.sha256(f"{chosen.target.resolve()} {chosen.model}".encode()).hexdigest()[:12]
-    folder = _profiles(chosen.target) or Path("~/.cache/timebound").expanduser()
+    folder = profiles_of(chosen.target) or Path("~/.cache/timebound").expanduser()
     return folder / f"tune-{chosen.target.stem}-{digest}.json"
 
 
@@ -179,16 +123,15 @@ def _write(chosen: argparse.Namespace, target: Target, tuning: Tuning) -> None:
     from timebound.profile import ProfileFile, this_machine
 
     record = tuning.record
-    assert record.facts is not None
     trials = average(record.trials)
     best = choose(trials)
     points = record.curves[curve_name(best.settings.threads, best.settings.engine)]
-    print("\n" + tuned.explain(points, trials, best, target.deadline_s or record.facts.deadline_s))
+    print("\n" + tuned.explain(points, trials, best, tuning.deadline_s))
     if warning := tuned.warning(trials):
         print(f"warning: {warning}", file=sys.stderr)
     tuned.write_settings(chosen.output, best.settings, target.model)
     print(f"\nwrote {chosen.output}: {best.settings}")
-    folder = _profiles(target.path)
+    folder = profiles_of(target.path)
     if folder is not None and best.profile:
         slots = best.settings.workers * best.settings.slots
         ProfileFile(folder, target.path).write(dict(best.profile), this_machine(slots))

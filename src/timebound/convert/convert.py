@@ -46,7 +46,10 @@ def convert(job: Job, tell: Callable[[str], None]) -> str:
         before = _original(job, net, given)
         made = net.path if isinstance(net, OnnxBackend) else folder / "plain.onnx"
         if not isinstance(net, OnnxBackend):
-            _export(net, made, given, tell)
+            from timebound.convert.export import write_onnx  # converting ONNX files needs no torch
+
+            tell("exporting to ONNX")
+            write_onnx(net, made, given)
             after = _measured(made, given)
             _check_export(job, compare.agreement(before, after), tell)
         if job.form != "fp32":
@@ -114,12 +117,8 @@ def _check_inputs(job: Job, net: Backend) -> None:
 
 
 def _original(job: Job, net: Backend, given: samples.Samples) -> compare.Measure:
-    try:
+    with _told(f"{job.source} fails on the samples: %s; check --input and --samples"):
         before = compare.measure(net, _size(net, job), given)
-    except SetupError:
-        raise
-    except Exception as error:
-        raise SetupError(f"{job.source} fails on the samples: {reason(error)}; check --input and --samples") from error
     if any(output.dtype.kind == "f" and np.isnan(output).any() for output in before.outputs):
         cure = "check them and the network" if given.is_real else "give real ones with --samples, or check the network"
         what = "samples" if given.is_real else "made-up samples"
@@ -128,21 +127,19 @@ def _original(job: Job, net: Backend, given: samples.Samples) -> compare.Measure
 
 
 def _measured(path: Path, given: samples.Samples) -> compare.Measure:
-    try:
+    with _told("the converted file does not run: %s; nothing was written"):
         return compare.measure(onnx(path, threads=1), path.stat().st_size, given)
+
+
+@contextmanager
+def _told(sentence: str) -> Iterator[None]:
+    """What fails in the `with` block fails with this sentence, with the reason in its place."""
+    try:
+        yield
     except SetupError:
         raise
     except Exception as error:
-        raise SetupError(f"the converted file does not run: {reason(error)}; nothing was written") from error
-
-
-def _export(net: Backend, path: Path, given: samples.Samples, tell: Callable[[str], None]) -> None:
-    from timebound.backends.torch import TorchBackend
-    from timebound.convert.export import write_onnx
-
-    assert isinstance(net, TorchBackend)
-    tell("exporting to ONNX")
-    write_onnx(net, path, given)
+        raise SetupError(sentence.replace("%s", reason(error))) from error
 
 
 def _check_export(job: Job, alike: list[compare.Agreement], tell: Callable[[str], None]) -> None:

@@ -13,14 +13,16 @@ from typing import Any
 
 import torch
 
+from timebound.backends.base import Backend
 from timebound.backends.torch import TorchBackend
 from timebound.convert.reason import reason
 from timebound.convert.samples import Samples
 from timebound.errors import MissingExtra, SetupError
 
 
-def write_onnx(net: TorchBackend, path: Path, samples: Samples) -> None:
-    """Export a network to `path`; raises `SetupError` with torch's own reason if it cannot be said in ONNX."""
+def write_onnx(net: Backend, path: Path, samples: Samples) -> None:
+    """Export a network of torch to `path`; raises `SetupError` with its own reason if it cannot be said in ONNX."""
+    assert isinstance(net, TorchBackend)
     names = [spec.name for spec in net.inputs]
     # At least two items: exporters take a batch of one for a fixed size.
     arrays = samples.take(0, 2) if len(samples) > 1 else {n: a.repeat(2, 0) for n, a in samples.arrays.items()}
@@ -28,10 +30,8 @@ def write_onnx(net: TorchBackend, path: Path, samples: Samples) -> None:
     outputs = _output_names(net(arrays if len(names) > 1 else arrays[names[0]]))
     try:
         with _quiet():
-            if isinstance(net.program, torch.jit.ScriptModule):
-                _export_script(net, path, example, outputs)
-            else:
-                _export_program(net, path, example, outputs)
+            how = _how(net, example, outputs)
+            torch.onnx.export(net.program, f=str(path), input_names=names, output_names=outputs, **how)
         twice = _named_twice(path, outputs)
     except ModuleNotFoundError as error:
         raise MissingExtra(str(error.name), "convert") from None
@@ -54,44 +54,21 @@ def _named_twice(path: Path, outputs: list[str]) -> list[str]:
     return [name for name in outputs if names[name] > 1]
 
 
-def _export_program(net: TorchBackend, path: Path, example: tuple[Any, ...], outputs: list[str]) -> None:
-    names = [spec.name for spec in net.inputs]
-    is_exported = isinstance(net.program, torch.export.ExportedProgram)  # it has its shapes already
-    shapes = tuple(
-        {place: torch.export.Dim.DYNAMIC for place, size in enumerate(spec.shape) if size is None}
-        for spec in net.inputs
-    )
-    torch.onnx.export(
-        net.program,
-        () if is_exported else example,
-        path,
-        input_names=names,
-        output_names=outputs,
-        dynamic_shapes=None if is_exported else shapes,
-        external_data=False,  # one file to carry about
-        verbose=False,
-    )
-
-
-def _export_script(net: TorchBackend, path: Path, example: tuple[Any, ...], outputs: list[str]) -> None:
-    free = {
-        spec.name: {
-            place: f"{spec.name}_{place}" if place else "batch" for place, s in enumerate(spec.shape) if s is None
+def _how(net: TorchBackend, example: tuple[Any, ...], outputs: list[str]) -> dict[str, Any]:
+    """What the exporter must know of this kind of network, so that sizes that are free stay free."""
+    free = {spec.name: [place for place, size in enumerate(spec.shape) if size is None] for spec in net.inputs}
+    if isinstance(net.program, torch.jit.ScriptModule):
+        named = {
+            name: {place: f"{name}_{place}" if place else "batch" for place in places} for name, places in free.items()
         }
-        for spec in net.inputs
-    }
-    names = [spec.name for spec in net.inputs]
-    # The older exporter: the newer one does not take scripts.
-    torch.onnx.export(
-        net.program,
-        example,
-        str(path),
-        input_names=names,
-        output_names=outputs,
-        dynamic_axes={**free, **{name: {0: "batch"} for name in outputs}},
-        dynamo=False,
-        opset_version=17,
-    )
+        axes = {**named, **{name: {0: "batch"} for name in outputs}}
+        # The older exporter: the newer one does not take scripts.
+        return {"args": example, "dynamic_axes": axes, "dynamo": False, "opset_version": 17}
+    one_file = {"external_data": False, "verbose": False}  # to carry about
+    if isinstance(net.program, torch.export.ExportedProgram):  # it has its shapes already
+        return {"args": (), **one_file}
+    shapes = tuple(dict.fromkeys(places, torch.export.Dim.DYNAMIC) for places in free.values())
+    return {"args": example, "dynamic_shapes": shapes, **one_file}
 
 
 def _output_names(output: Any) -> list[str]:

@@ -11,13 +11,13 @@ from typing import Any
 
 from timebound.clock import Clock
 from timebound.config import Config, resolve, settings
-from timebound.doctor.finding import Finding, problem
+from timebound.doctor.finding import Finding, ok, problem
 from timebound.doctor.machine import available_mib, check_machine, core_quota
 from timebound.doctor.models import check_models
 from timebound.doctor.options import check_options
-from timebound.doctor.port import check_port
 from timebound.doctor.redis import check_redis
 from timebound.errors import SetupError
+from timebound.http.listener import bind
 
 
 @dataclass(frozen=True)
@@ -54,3 +54,14 @@ def _cores() -> int:
     usable = len(os.sched_getaffinity(0))
     quota = core_quota(Path("/sys/fs/cgroup"))
     return usable if quota is None else max(1, min(usable, int(quota)))
+
+
+def check_port(config: Config) -> Finding:
+    """Whether the server could listen where it is told to: the port is taken for a moment, exactly as it would."""
+    try:
+        bind(config.host, config.port, is_shared=config.reuse_port).close()
+    except SetupError as error:
+        return problem("port", str(error))
+    except OSError as error:  # of a host name that means nothing here
+        return problem("port", f"cannot listen on {config.host}: {error.strerror or error}", "check --host")
+    return ok("port", f"{config.port} is free on {config.host}" if config.port else "a free one will be taken")

@@ -56,16 +56,7 @@ async def _serves(config: Config, clock: Clock) -> str | None:
 
 
 async def _questions(address: Address, config: Config, clock: Clock) -> AsyncIterator[Finding]:
-    nothing: list[tuple[Any, ...]] = []
-    link = Link(
-        address,
-        asyncio.get_running_loop(),
-        patience_s=max(1.0, config.store_patience),
-        greeting=lambda: nothing,
-        on_up=lambda: None,
-        on_down=lambda _: None,
-        on_push=lambda _: None,
-    )
+    link = Link(address, asyncio.get_running_loop(), patience_s=max(1.0, config.store_patience))
     await link.start()
     try:
         facts = _facts(await link.ask("INFO"))

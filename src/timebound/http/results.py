@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 from starlette.requests import Request as HttpRequest
@@ -13,15 +13,13 @@ from timebound.admission import Client
 from timebound.errors import RequestError
 from timebound.http.admin import Admin
 from timebound.http.intake import in_namespace
-from timebound.http.responses import json_response, problem_response
+from timebound.http.responses import json_response, safely
 from timebound.store.base import Store, Stored
 
 _MOST_LISTED = 10_000
 
 CLIENT = "timebound.client"
 """Where the app puts the holder of the API key in a request's scope."""
-
-Handler = Callable[[HttpRequest], Awaitable[Response]]
 
 
 class Results:
@@ -41,9 +39,9 @@ class Results:
     def routes(self) -> list[Route]:
         """What to mount."""
         return [
-            Route("/v1/results", _safely(self._many), methods=["GET", "DELETE"]),
-            Route("/v1/results/{model}", _safely(self._many), methods=["GET", "DELETE"]),
-            Route("/v1/results/{model}/{key:path}", _safely(self._one), methods=["GET", "DELETE"]),
+            Route("/v1/results", safely(self._many), methods=["GET", "DELETE"]),
+            Route("/v1/results/{model}", safely(self._many), methods=["GET", "DELETE"]),
+            Route("/v1/results/{model}/{key:path}", safely(self._one), methods=["GET", "DELETE"]),
         ]
 
     async def _one(self, request: HttpRequest) -> Response:
@@ -89,13 +87,3 @@ def _answer(stored: Stored) -> Response:
         "cache-control": "no-store",
     }
     return Response(result.outcome.body, 200, headers, media_type=result.outcome.media)
-
-
-def _safely(handler: Handler) -> Handler:
-    async def handle(request: HttpRequest) -> Response:
-        try:
-            return await handler(request)
-        except RequestError as error:
-            return problem_response(error)
-
-    return handle

@@ -23,7 +23,7 @@ from timebound.errors import SetupError
 from timebound.lab.curve import body_of, chosen_model
 from timebound.lab.load.payloads import from_folder, from_lines
 from timebound.model import example_body, request_schema
-from timebound.target import describe, sentence
+from timebound.target import describe
 from timebound.types import ENGINES
 from timebound.workers.members import open_runner
 from timebound.workers.runner import Runner
@@ -202,11 +202,9 @@ def main(target: str, name: str, engine: str, tolerance: str, more: str) -> int:
     try:
         samples, clock = Path(more) if more else None, MonotonicClock()
         found = compare(Path(target), name, engine, tolerance=float(tolerance), more=samples, clock=clock)
-    except SetupError as error:
-        print(sentence(error), file=sys.stderr)  # noqa: T201 - this is a program; its parent reads it
-        return 2
     except Exception as error:
-        print(describe(error), file=sys.stderr)  # noqa: T201 - likewise
+        words = str(error) if isinstance(error, SetupError) else describe(error)
+        print(words, file=sys.stderr)  # noqa: T201 - this is a program; its parent reads it
         return 2
     sys.stdout.write(msgspec.json.encode(found).decode() + "\n")
     return 0

@@ -24,7 +24,6 @@ from timebound.lab.load.requests import Requests
 from timebound.lab.load.schedule import Phase
 from timebound.lab.load.tally import Tally
 
-ARRIVALS = ("poisson", "constant", "bursts", "trace")
 PROGRESS_S = 0.5
 
 
@@ -32,7 +31,6 @@ PROGRESS_S = 0.5
 class Plan:
     """One level of load. With a rate or a trace the loop is open, else `clients` drive a closed one."""
 
-    name: str = ""
     rate: float | None = None
     arrivals: str = "poisson"
     trace: Path | None = None
@@ -44,8 +42,6 @@ class Plan:
     warm_up_s: float = 0.0
     timeout_s: float = 30.0
     resends: int = 0
-    resends_refused: bool = False
-    retry_after_s: float = 0.0
     deadline_s: float = 0.0  # 0: not decided yet
     connections: int = 2000
     realtime: bool = False
@@ -113,13 +109,13 @@ async def _level(plan: Plan, address: Address, requests: Requests, tell: Tell | 
     clock, running = MonotonicClock(), asyncio.get_running_loop()
     alarm = Alarm(running, clock)
     client = Client(address, clock, most_connections=plan.connections)
-    asker = Asker(client, _manners(plan), alarm, clock)
+    asker = Asker(client, Manners(plan.timeout_s, plan.resends), alarm, clock)
     loop, seconds = loop_of(plan)
     began = clock.now()
     tally = Tally(plan.deadline_s, began + plan.warm_up_s, began + seconds)
     health = Health(alarm, clock)
     if tell is not None:
-        _keep_telling(lambda: tell(Progress(plan, clock.now() - began, asker.under_way, tally)), alarm, clock)
+        alarm.every(PROGRESS_S, lambda due: tell(Progress(plan, due - began, asker.under_way, tally)))
     is_whole = await _until_signal(loop.run(Course(asker, requests.take, tally.add, alarm, clock)))
     left = asker.stop()
     if not is_whole:  # rates are of the time that there was
@@ -136,10 +132,6 @@ async def _level(plan: Plan, address: Address, requests: Requests, tell: Tell | 
     await client.close()
     found = warnings(figures, plan.is_open) if tally.requests else []
     return Level(plan, figures, tally.details(), found, not is_whole)
-
-
-def _manners(plan: Plan) -> Manners:
-    return Manners(plan.timeout_s, plan.resends, plan.resends_refused, plan.retry_after_s)
 
 
 def loop_of(plan: Plan) -> tuple[Loop, float]:
@@ -161,14 +153,6 @@ def loop_of(plan: Plan) -> tuple[Loop, float]:
 def _times(plan: Plan, rate: float, seconds: float) -> Iterator[float]:
     phases = schedule.bursts(rate, seconds) if plan.arrivals == "bursts" else [Phase(rate, seconds)]
     return schedule.even(phases) if plan.arrivals == "constant" else schedule.poisson(phases, plan.seed)
-
-
-def _keep_telling(tell: Callable[[], None], alarm: Alarm, clock: MonotonicClock) -> None:
-    def again() -> None:
-        tell()
-        alarm.at(clock.now() + PROGRESS_S, again)
-
-    alarm.at(clock.now() + PROGRESS_S, again)
 
 
 async def _until_signal(work: Any) -> bool:

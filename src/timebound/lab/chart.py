@@ -1,4 +1,4 @@
-"""Line charts as inline SVG: axes, grid, lines, a legend; nothing to load and nothing that runs."""
+"""Pages of tables and line charts: plain HTML and inline SVG in one file, nothing to load and nothing that runs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
+from pathlib import Path
+from string import Template
 
 WIDTH, HEIGHT = 720, 300
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62, 16, 30, 42
@@ -36,6 +38,27 @@ class Axis:
         """From 0 at its low end to 1 at its high end."""
         low, high = self.scale(self.low), self.scale(self.high)
         return (self.scale(value) - low) / ((high - low) or 1.0)
+
+
+SHARES = Axis("share of all requests", 0.0, 1.0, [(n / 5, f"{n / 5:g}") for n in range(6)])
+
+
+def whole_page(title: str, parts: Sequence[str]) -> str:
+    """A page of these parts, which are HTML."""
+    page = Template(Path(__file__).with_name("page.html").read_text())
+    return page.substitute(title=escape(title), content="\n".join(parts))
+
+
+def table(rows: Sequence[Sequence[str]]) -> str:
+    """A table as HTML; the first row is its head."""
+    head = "".join(f"<th>{escape(cell)}</th>" for cell in rows[0])
+    lines = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows[1:])
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table>"
+
+
+def limit(name: str, value: float, x: Axis) -> Line:
+    """A dashed line across the chart."""
+    return Line(name, [(0.0, value), (x.high, value)], is_dashed=True)
 
 
 def linear(title: str, values: Sequence[float], low: float = 0.0) -> Axis:

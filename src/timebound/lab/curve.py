@@ -15,7 +15,7 @@ from timebound.lab.load.processes import pss_mib
 from timebound.model import Model, example_body, name_of, request_schema
 from timebound.schema import sample
 from timebound.target import load_models, sentence
-from timebound.types import Body, ModelInfo, Timing
+from timebound.types import ModelInfo, Timing
 from timebound.workers.members import open_runner
 from timebound.workers.runner import Runner
 from timebound.workers.warmup import warm_up
@@ -41,15 +41,9 @@ class Point(msgspec.Struct, frozen=True):
 class Facts(msgspec.Struct, frozen=True):
     """What must be known of a model to choose settings for it."""
 
-    model: str
-    deadline_s: float
-    max_batch: int
-    members: int
-    is_parallel: bool
-    path: str
-    key: str | None
-    is_json: bool
+    info: ModelInfo
     body: bytes
+    """One that it can answer."""
     engine: str = ""
     """What its ONNX files run on if nobody says otherwise; empty if it has none, or more than one."""
     engines: list[str] = []
@@ -115,8 +109,7 @@ def main(target: str, name: str, threads: str, budget_s: str, engine: str = "") 
         runner = open_runner(model, clock)
         info = warm_up(runner, clock)
         body = body_of(model)
-        own, engines = engines_of(model)
-        _say(msgspec.structs.replace(facts_of(info, body), engine=own, engines=engines))
+        _say(Facts(msgspec.structs.replace(info, samples=[]), body, *engines_of(model)))
         for batch in sizes(info.max_batch):
             point = measure(runner, body, batch, float(budget_s), clock)
             _say(point)
@@ -126,20 +119,6 @@ def main(target: str, name: str, threads: str, budget_s: str, engine: str = "") 
         print(sentence(error), file=sys.stderr)  # noqa: T201 - this is a program; its parent reads it
         return 2
     return 0
-
-
-def facts_of(info: ModelInfo, body: bytes) -> Facts:
-    return Facts(
-        model=info.name,
-        deadline_s=info.deadline_s,
-        max_batch=info.max_batch,
-        members=info.members,
-        is_parallel=info.is_parallel,
-        path=info.paths[0],
-        key=info.key,
-        is_json=info.body is Body.JSON,
-        body=body,
-    )
 
 
 def _say(what: msgspec.Struct) -> None:

@@ -6,54 +6,27 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from timebound.lab.chart import Axis, Line, chart, linear, logarithmic
+from timebound.lab.chart import SHARES, Axis, Line, chart, limit, linear, logarithmic, table, whole_page
 from timebound.lab.results import COLUMNS
-
-STYLE = """
-:root { color-scheme: light dark; --ink: #1c2430; --paper: #fff; --faint: #d9dee5; --soft: #5d6b7c; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e6ebf2; --paper: #14181f; --faint: #2c3541; --soft: #93a1b3; } }
-body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 68rem;
-       margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.4rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
-table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; display: block; overflow-x: auto; }
-th, td { text-align: right; padding: .25rem .5rem; border-bottom: 1px solid var(--faint); white-space: nowrap; }
-th:first-child, td:first-child { text-align: left; }
-svg { width: 100%; height: auto; margin: .5rem 0; } svg text { fill: var(--ink); font: 12px system-ui, sans-serif; }
-svg .title { font-weight: 600; font-size: 13px; } svg .tick { fill: var(--soft); font-size: 11px; }
-svg .grid { stroke: var(--faint); } .warning { border-left: 4px solid #e07b00; padding-left: .8rem; }
-p, dl { color: var(--soft); }
-"""
 
 
 def page(document: Mapping[str, Any]) -> str:
     """The HTML for a document of `results.document`."""
     levels = document["levels"]
-    title = f"timebound bench {document['target']}"
-    parts = [
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">',
-        '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        f"<title>{escape(title)}</title><style>{STYLE}</style></head><body>",
-        f"<h1>{escape(title)}</h1><p>{escape(document['path'])}; Timebound {escape(document['timebound'])}. "
-        "Latencies count from the moment a request should have been sent. Goodput is the share of all requests that "
-        "the model answered, rightly, within the deadline.</p>",
-        _table(levels),
-    ]
-    if len(levels) > 1:
-        parts.append(_sweep(levels))
-    for level in levels:
-        parts.append(_level(level))
-    return "\n".join([*parts, "</body></html>\n"])
-
-
-def _table(levels: Sequence[Mapping[str, Any]]) -> str:
-    head = "".join(f"<th>{escape(name)}</th>" for name in ("load", *(heading for _, heading, _, _ in COLUMNS)))
-    rows = "".join(
-        f"<tr><td>{escape(level['load'])}</td>"
-        + "".join(f"<td>{level['figures'][name]:,.{digits}f}</td>" for name, _, digits, _ in COLUMNS)
-        + "</tr>"
+    head = ["load", *(heading for _, heading, _, _ in COLUMNS)]
+    rows = [
+        [level["load"], *(f"{level['figures'][name]:,.{digits}f}" for name, _, digits, _ in COLUMNS)]
         for level in levels
-    )
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+    ]
+    parts = [
+        f"<p>{escape(document['path'])}; Timebound {escape(document['timebound'])}. Latencies count from the moment a "
+        "request should have been sent. Goodput is the share of all requests that the model answered, rightly, within "
+        "the deadline.</p>",
+        table([head, *rows]),
+        *([_sweep(levels)] if len(levels) > 1 else []),
+        *map(_level, levels),
+    ]
+    return whole_page(f"timebound bench {document['target']}", parts)
 
 
 def _sweep(levels: Sequence[Mapping[str, Any]]) -> str:
@@ -61,7 +34,6 @@ def _sweep(levels: Sequence[Mapping[str, Any]]) -> str:
     loads = [level["at"] for level in levels]
     unit = "requests/s offered" if levels[0]["is_open_loop"] else "clients"
     x = linear(unit, loads)
-    shares = Axis("share of all requests", 0.0, 1.0, [(n / 5, f"{n / 5:g}") for n in range(6)])
     goodput = [
         Line("goodput", [(level["at"], level["figures"]["goodput"]) for level in levels]),
         Line("in time", [(level["at"], level["figures"]["in_time"]) for level in levels], is_dashed=True),
@@ -70,12 +42,11 @@ def _sweep(levels: Sequence[Mapping[str, Any]]) -> str:
         Line(name, [(level["at"], level["figures"][figure]) for level in levels])
         for name, figure in (("p50", "p50_ms"), ("p99", "p99_ms"))
     ]
-    deadline = levels[0]["plan"]["deadline_s"] * 1000
-    latencies.append(Line("deadline", [(0.0, deadline), (x.high, deadline)], is_dashed=True))
+    latencies.append(limit("deadline", levels[0]["plan"]["deadline_s"] * 1000, x))
     y = logarithmic("ms", [value for line in latencies for _, value in line.points])
     return (
         "<h2>Against the load</h2>"
-        + chart("Goodput", x, shares, goodput)
+        + chart("Goodput", x, SHARES, goodput)
         + chart("Latency against the load", x, y, latencies)
     )
 
@@ -99,7 +70,7 @@ def _over_time(level: Mapping[str, Any], timeline: Sequence[Mapping[str, float]]
     deadline = level["plan"]["deadline_s"] * 1000
     highest = max(row["max_ms"] for row in timeline)
     if deadline <= 3 * highest:  # a limit far above everything would only flatten the lines
-        lines.append(Line("deadline", [(0.0, deadline), (x.high, deadline)], is_dashed=True))
+        lines.append(limit("deadline", deadline, x))
     y = linear("ms", [value for line in lines for _, value in line.points])
     return chart("Latency over time", x, y, lines)
 

@@ -31,7 +31,7 @@ HALVINGS = 5
 SEEDS = (1, 2, 3)
 # From here on a plan is doubted: days of the profile, batches it was learned from, requests/s of one machine.
 OLD_DAYS, FEW_BATCHES, FAST_RPS = 30.0, 200, 5000.0
-# How far a prediction may be off on the machine it was measured on; benchmarks/plan_check.py holds it to that.
+# How far a prediction may be off on the machine it was measured on; benchmarks/serving/plan_check.py holds it to that.
 ERROR = 0.15
 # The 95 % quantile over the 5 % quantile of a batch's time against its prediction. A choice, not a measurement.
 UNREST = 2.0
@@ -139,9 +139,9 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     most_high: float
     is_cut: bool = False
     """Whether batches larger than any that was measured might do more."""
-    machines: int
-    per_month: float
-    per_million: float
+    machines: int = 0
+    per_month: float = 0.0
+    per_million: float = 0.0
     peak: Outlook | None = None
     one_down: Outlook | None = None
 
@@ -154,14 +154,10 @@ def machines_for(demand: Demand, most_rps: float) -> int:
 def outlook(world: World, rate: float, demand: Demand) -> Outlook:
     """At a rate per machine."""
     reports = [world.at(rate, seed) for seed in demand.seeds]
-    return Outlook(
-        rate=rate,
-        in_time=mean(report.in_time for report in reports),
-        full=mean(report.full for report in reports),
-        members=mean(report.mean_members for report in reports),
-        p50_ms=mean(report.p50_over_deadline for report in reports) * demand.deadline_s * 1000,
-        p99_ms=mean(report.p99_over_deadline for report in reports) * demand.deadline_s * 1000,
-    )
+    names = ("in_time", "full", "mean_members", "p50_over_deadline", "p99_over_deadline")
+    in_time, full, members, p50, p99 = (mean(getattr(report, name) for report in reports) for name in names)
+    ms = demand.deadline_s * 1000
+    return Outlook(rate=rate, in_time=in_time, full=full, members=members, p50_ms=p50 * ms, p99_ms=p99 * ms)
 
 
 def offer(profile: Profile, kind: MachineType, demand: Demand) -> Offer:
@@ -169,17 +165,14 @@ def offer(profile: Profile, kind: MachineType, demand: Demand) -> Offer:
     world = World(profile, kind, demand)
     rates = largest_rates(world, demand.seeds)
     most = mean(rates)
-    if min(rates) <= 0:
-        return Offer(kind=kind, most_rps=most, most_low=min(rates), most_high=max(rates), machines=0, per_month=0.0,
-                     per_million=0.0)  # fmt: skip
+    found = Offer(kind=kind, most_rps=most, most_low=min(rates), most_high=max(rates))
+    if found.most_low <= 0:
+        return found
     machines = machines_for(demand, most)
     working = machines - demand.spare
     per_month = machines * kind.price
-    return Offer(
-        kind=kind,
-        most_rps=most,
-        most_low=min(rates),
-        most_high=max(rates),
+    return msgspec.structs.replace(
+        found,
         is_cut=world.pace.is_cut(demand.deadline_s),
         machines=machines,
         per_month=per_month,

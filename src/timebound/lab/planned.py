@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from timebound.lab.chart import Axis, Line, chart, linear
-from timebound.lab.page import STYLE
+from timebound.lab.chart import SHARES, Line, chart, limit, linear, whole_page
+from timebound.lab.chart import table as html_table
 from timebound.lab.plan import ERROR, FAST_RPS, Demand, Offer, Outlook, cheapest, machines_for
 from timebound.lab.results import in_columns
 
@@ -98,19 +98,13 @@ def sureness(demand: Demand, offers: Sequence[Offer], doubts: Sequence[str]) -> 
 
 def page(title: str, demand: Demand, offers: Sequence[Offer], sentences: Sequence[str], curves: Curves) -> str:
     """One HTML file that needs nothing from elsewhere."""
-    head, *body = rows(offers)
-    cells = "".join(f"<th>{escape(cell)}</th>" for cell in head)
-    lines = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in body)
     parts = [
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">',
-        '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        f"<title>{escape(title)}</title><style>{STYLE}</style></head><body>",
-        f"<h1>{escape(title)}</h1><p>{escape(asked(demand))}. Simulated from a measured profile; prices as given.</p>",
-        f"<table><thead><tr>{cells}</tr></thead><tbody>{lines}</tbody></table>",
+        f"<p>{escape(asked(demand))}. Simulated from a measured profile; prices as given.</p>",
+        html_table(rows(offers)),
         *(f"<p>{escape(sentence)}</p>" for sentence in sentences),
         *_plots(demand, offers, curves),
     ]
-    return "\n".join([*parts, "</body></html>\n"])
+    return whole_page(title, parts)
 
 
 def _plots(demand: Demand, offers: Sequence[Offer], curves: Curves) -> list[str]:
@@ -118,14 +112,13 @@ def _plots(demand: Demand, offers: Sequence[Offer], curves: Curves) -> list[str]
     if not points:
         return []
     x = linear("requests/s on one machine", [point.rate for point in points])
-    shares = Axis("share of all requests", 0.0, 1.0, [(n / 5, f"{n / 5:g}") for n in range(6)])
     goodput = [Line(name, [(point.rate, point.in_time) for point in curve]) for name, curve in curves.items()]
     tails = [Line(name, [(point.rate, point.p99_ms) for point in curve]) for name, curve in curves.items()]
-    limit = demand.deadline_s * 1000
-    tails.append(Line("deadline", [(0.0, limit), (x.high, limit)], is_dashed=True))
-    y = linear("ms", [limit, *(point.p99_ms for point in points)])
+    deadline = demand.deadline_s * 1000
+    tails.append(limit("deadline", deadline, x))
+    y = linear("ms", [deadline, *(point.p99_ms for point in points)])
     return [
-        chart("Answered in time by one machine", x, shares, goodput),
+        chart("Answered in time by one machine", x, SHARES, goodput),
         chart("p99 of answers of one machine", x, y, tails),
         _price_plot(demand, offers),
     ]

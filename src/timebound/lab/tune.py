@@ -37,6 +37,7 @@ from timebound.lab.load.processes import ForeignLoad, tree_pss_mib
 from timebound.lab.load.requests import FRESH_KEY, Form, Payload, Requests
 from timebound.lab.overload import Offered, overload
 from timebound.profile import ProfileFile
+from timebound.types import Body
 from timebound.workers.child import THREAD_VARIABLES
 
 OVERLOAD = 1.3
@@ -48,7 +49,7 @@ HOPE = (0.85, 0.93)
 CLIENTS = 32
 # More than this of other programs, in cores, and the trials cannot be trusted.
 QUIET_CORES = 0.3
-VERSION = 3
+VERSION = 4
 
 
 class Settings(msgspec.Struct, frozen=True, order=True):
@@ -143,6 +144,17 @@ class Tuning:
         self._tell = tell
         self.record = Record(_about(target))
 
+    @property
+    def _facts(self) -> Facts:
+        """Known from the first step on."""
+        assert self.record.facts is not None
+        return self.record.facts
+
+    @property
+    def deadline_s(self) -> float:
+        """What answers are held to."""
+        return self._target.deadline_s or self._facts.info.deadline_s
+
     def resume(self) -> bool:
         """Take up what an earlier run saved for the same target, unchanged since; says whether there was any."""
         with suppress(OSError, msgspec.DecodeError):
@@ -167,7 +179,7 @@ class Tuning:
         yield from self._verdict_steps()
         own = [
             msgspec.structs.replace(settings, engine=self.record.facts.engine)
-            for settings in candidates(self._target.cores, self.record.facts.is_parallel)
+            for settings in candidates(self._target.cores, self.record.facts.info.is_parallel)
         ]
         rival = self.rival
         others = [msgspec.structs.replace(settings, engine=rival) for settings in own] if rival else []
@@ -175,8 +187,7 @@ class Tuning:
 
     def _verdict_steps(self) -> Iterator[None]:
         """Ask every engine that can be chosen; those that answer alike are timed too."""
-        facts, target = self.record.facts, self._target
-        assert facts is not None
+        facts, target = self._facts, self._target
         known = {verdict.engine for verdict in self.record.verdicts}
         for engine in facts.engines:
             if engine != facts.engine and engine not in known:
@@ -191,12 +202,9 @@ class Tuning:
     @property
     def costs(self) -> dict[str, float]:
         """Seconds per item by engine, of those that may be taken and were timed; the model's own comes first."""
-        facts = self.record.facts
-        assert facts is not None
-        names = [facts.engine, *(verdict.engine for verdict in self.record.verdicts)]
+        names = [self._facts.engine, *(verdict.engine for verdict in self.record.verdicts)]
         curves = {name: self.record.curves.get(curve_name(1, name)) for name in names}
-        deadline_s = self._target.deadline_s or facts.deadline_s
-        return {name: engines.cost_s(points, deadline_s) for name, points in curves.items() if points}
+        return {name: engines.cost_s(points, self.deadline_s) for name, points in curves.items() if points}
 
     @property
     def rival(self) -> str | None:
@@ -206,10 +214,8 @@ class Tuning:
 
     def verdicts(self) -> list[str]:
         """What was found out about the engines, in sentences."""
-        facts = self.record.facts
-        assert facts is not None
-        judgement, costs = self._target.judgement, self.costs
-        return [engines.tell(verdict, costs, facts.engine, judgement) for verdict in self.record.verdicts]
+        costs, own, judgement = self.costs, self._facts.engine, self._target.judgement
+        return [engines.tell(verdict, costs, own, judgement) for verdict in self.record.verdicts]
 
     def _trial_steps(self, tried: Sequence[Settings]) -> Iterator[None]:
         for threads, engine in dict.fromkeys((settings.threads, settings.engine) for settings in tried):
@@ -275,9 +281,8 @@ class Tuning:
 
     def _speed(self, engine: str) -> float:
         """How many times as fast an engine is as the model's own, to begin with about the right load."""
-        costs, facts = self.costs, self.record.facts
-        assert facts is not None
-        return costs[facts.engine] / costs[engine] if engine in costs and facts.engine in costs else 1.0
+        costs, own = self.costs, self._facts.engine
+        return costs[own] / costs[engine] if engine in costs and own in costs else 1.0
 
     def _offer(self, url: str, rate: float) -> Offered:
         # First the scheduler learns what batches cost, and some engines make each size ready when they first see it.
@@ -286,9 +291,7 @@ class Tuning:
 
     def _useful(self, figures: dict[str, float]) -> float:
         """Requests/s answered in time; partial answers count by the share of their members."""
-        facts = self.record.facts
-        assert facts is not None
-        share = figures["mean_members"] / facts.members if figures["mean_members"] else 1.0
+        share = figures["mean_members"] / self._facts.info.members if figures["mean_members"] else 1.0
         return figures["goodput_rps"] * share
 
     def _serving(self, settings: Settings, folder: str) -> AbstractContextManager[Served]:
@@ -301,15 +304,12 @@ class Tuning:
         return serving(self._target.path, [*flags, "--profiles", folder, *more])
 
     def _load(self, url: str, plan: Plan) -> dict[str, float]:
-        facts = self.record.facts
-        assert facts is not None
-        address = resolve(url)
-        deadline_s = self._target.deadline_s or facts.deadline_s
+        info, address = self._facts.info, resolve(url)
         # Longer than any deadline: what is late is to be seen as late, and not as lost.
-        whole = replace(plan, deadline_s=deadline_s, timeout_s=deadline_s + 5.0)
+        whole = replace(plan, deadline_s=self.deadline_s, timeout_s=self.deadline_s + 5.0)
         # A key of its own for each, or a model that keeps answers would compute the first one only.
-        keys = [] if facts.key else [FRESH_KEY]
-        requests = Requests(Form(address.host_header, facts.path, headers=keys), [_payload(facts)])
+        keys = [] if info.key else [FRESH_KEY]
+        requests = Requests(Form(address.host_header, info.paths[0], headers=keys), [_payload(self._facts)])
         (level,) = bench.run([whole], address, requests)
         if level.is_interrupted:
             raise KeyboardInterrupt
@@ -324,9 +324,9 @@ class Tuning:
 
 
 def _payload(facts: Facts) -> Payload:
-    if not facts.is_json:
+    if facts.info.body is Body.RAW:
         return Payload(facts.body, "application/octet-stream")
-    return example_payload(msgspec.json.decode(facts.body), facts.key)
+    return example_payload(msgspec.json.decode(facts.body), facts.info.key)
 
 
 def _about(target: Target) -> str:
@@ -343,24 +343,22 @@ def _about(target: Target) -> str:
     return digest.hexdigest()
 
 
+_AVERAGED = ("offered_rps", "useful_rps", "goodput", "alone_p50_ms", "memory_mib")
+
+
 def average(trials: Sequence[Trial]) -> list[Trial]:
     """One trial per settings, in their order: means of all turns, and the profile learned last."""
     by_settings: dict[Settings, list[Trial]] = {}
     for trial in trials:
         by_settings.setdefault(trial.settings, []).append(trial)
     return [
-        Trial(
-            settings,
-            mean(trial.offered_rps for trial in turns),
-            mean(trial.useful_rps for trial in turns),
-            mean(trial.goodput for trial in turns),
-            mean(trial.alone_p50_ms for trial in turns),
-            mean(trial.memory_mib for trial in turns),
-            max(trial.foreign_cores for trial in turns),
-            turns[-1].profile,
-            sum(trial.turns for trial in turns),
+        msgspec.structs.replace(
+            turns[-1],
+            **{name: mean(getattr(trial, name) for trial in turns) for name in _AVERAGED},
+            foreign_cores=max(trial.foreign_cores for trial in turns),
+            turns=sum(trial.turns for trial in turns),
         )
-        for settings, turns in by_settings.items()
+        for turns in by_settings.values()
     ]
 
 

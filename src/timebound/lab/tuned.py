@@ -18,16 +18,9 @@ def curve_table(points: Sequence[Point]) -> str:
     """One line per batch size."""
     rows = [["batch", "ms", "ms/item", "prepare", "infer", "finish", "memory MiB"]]
     for point in points:
-        stages = (point.timing.prepare_s, point.timing.infer_s, point.timing.finish_s)
-        rows.append(
-            [
-                str(point.batch),
-                f"{point.seconds * 1000:.2f}",
-                f"{point.per_item_s * 1000:.2f}",
-                *(f"{seconds * 1000:.2f}" for seconds in stages),
-                f"{point.memory_mib:.0f}",
-            ]
-        )
+        timing = point.timing
+        times = (point.seconds, point.per_item_s, timing.prepare_s, timing.infer_s, timing.finish_s)
+        rows.append([str(point.batch), *(f"{seconds * 1000:.2f}" for seconds in times), f"{point.memory_mib:.0f}"])
     return "\n".join(in_columns(rows))
 
 
@@ -35,18 +28,9 @@ def trial_table(trials: Sequence[Trial]) -> str:
     """One line per settings."""
     rows = [["settings", "offered/s", "useful/s in time", "goodput", "alone p50 ms", "memory MiB", "others", "turns"]]
     for trial in trials:
-        rows.append(
-            [
-                str(trial.settings),
-                f"{trial.offered_rps:.1f}",
-                f"{trial.useful_rps:.1f}",
-                f"{trial.goodput:.3f}",
-                f"{trial.alone_p50_ms:.2f}",
-                f"{trial.memory_mib:.0f}",
-                f"{trial.foreign_cores:.2f}",
-                str(trial.turns),
-            ]
-        )
+        load = [f"{trial.offered_rps:.1f}", f"{trial.useful_rps:.1f}", f"{trial.goodput:.3f}"]
+        cost = [f"{trial.alone_p50_ms:.2f}", f"{trial.memory_mib:.0f}", f"{trial.foreign_cores:.2f}", str(trial.turns)]
+        rows.append([str(trial.settings), *load, *cost])
     return "\n".join(in_columns(rows))
 
 

@@ -49,27 +49,18 @@ class AccessLog:
 def _fields(event: Answered | Refused) -> dict[str, object]:
     ms = round(event.seconds * 1e3, 2)
     if isinstance(event, Refused):
-        return {
-            **_whose(event.client),
-            "model": event.model,
-            "status": event.status,
-            "code": event.code,
-            "ms": ms,
-            "request_id": event.request_id,
-        }
-    result = event.result
+        whose = {"client": event.client} if event.client else {}
+        facts = {"model": event.model, "status": event.status, "code": event.code, "ms": ms}
+        return {**whose, **facts, "request_id": event.request_id}
+    request, result = event.request, event.result
     code = result.outcome.code
     return {
-        **_whose(event.request.client),
-        "model": event.request.model,
+        **({"client": request.client} if request.client else {}),
+        "model": request.model,
         "status": event.status,
         "ms": ms,
         **({"code": code} if code else {"quality": str(result.quality)}),
         "source": str(result.source),
         "batch": result.batch_size,
-        "request_id": event.request.id,
+        "request_id": request.id,
     }
-
-
-def _whose(client: str) -> dict[str, object]:
-    return {"client": client} if client else {}

@@ -24,8 +24,9 @@ fits:** some tickets will get their fallback; the policy chooses which. Three an
   predictions. But it gives up what waits at that moment, up to a deadline of work, so a smaller overload stays in
   deadline order. It ends as soon as the last fifth of a deadline was not above capacity.
 
-Simulated by `python benchmarks/scheduler.py`: one model, two slots, deadline 1 s, eight seeds of 40 s that were not
-used to choose the constants. In each cell the share of the clairvoyant bound and the median answer over the deadline:
+Simulated by `python benchmarks/policy/scheduler.py`: one model, two slots, deadline 1 s, eight seeds of 40 s that were
+not used to choose the constants. In each cell the share of the clairvoyant bound and the median answer over the
+deadline:
 
                          this policy                 deadline order (deft)       newest first (cork)
                          CPU-like     GPU-like       CPU-like     GPU-like       CPU-like     GPU-like
@@ -37,8 +38,8 @@ used to choose the constants. In each cell the share of the clairvoyant bound an
     bursts, mean 0.9x    0.956 (0.53) 0.900 (0.47)    0.939 (0.43) 0.907 (0.48)    0.840 (0.30) 0.790 (0.24)
 
 It prints more rivals, among them two that wait for batches to fill, and the error of each difference, and fails if a
-figure falls; `benchmarks/ablate.py` prints what each rule is worth. Weak spots: GPU-like bursts, where deadline order
-with standby is half a point ahead; and 1.2 times the capacity, GPU-like, where the newest first from the start is, with
+figure falls; `benchmarks/policy/ablate.py` prints what each rule is worth. Weak spots: GPU-like bursts, where deadline
+order with standby is half a point ahead; and 1.2 times the capacity, GPU-like, where the newest first from the start is, with
 by far the earlier answers. Larger batches than ours were tried on a real machine, and gave fewer full answers in an
 overload.
 

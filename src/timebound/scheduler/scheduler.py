@@ -68,11 +68,6 @@ class Scheduler:
         estimate = self._models[model].estimate
         estimate.guess(seconds / estimate.members)
 
-    def member_seconds(self, model: str) -> list[float]:
-        """What each member takes on one item, as learned; for ordering members by value per second."""
-        estimate = self._models[model].estimate
-        return [estimate.predict(1, 1.0, member) for member in range(estimate.members)]
-
     def profile(self) -> dict[str, Any]:
         """What was learned, JSON-able, by model."""
         known = {name: served for name, served in self._models.items() if served.estimate.known}

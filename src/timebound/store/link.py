@@ -50,10 +50,10 @@ class Link:
         loop: asyncio.AbstractEventLoop,
         *,
         patience_s: float,
-        greeting: Callable[[], list[tuple[Any, ...]]],
-        on_up: Callable[[], None],
-        on_down: Callable[[str], None],
-        on_push: Callable[[list[Any]], None],
+        greeting: Callable[[], list[tuple[Any, ...]]] = list,
+        on_up: Callable[[], None] = lambda: None,
+        on_down: Callable[[str], None] = lambda reason: None,
+        on_push: Callable[[list[Any]], None] = lambda message: None,
     ) -> None:
         self._address = address
         self._loop = loop

@@ -110,12 +110,9 @@ class Memory:
     def keep(self, key: Key, stored: Stored, keep_s: float) -> None:
         """Keep a result; the first answer stays, unless it was partial and this one is full."""
         known = self._find(key)
-        if known is not None and (known.stored.result.quality, stored.result.quality) != (
-            Quality.PARTIAL,
-            Quality.FULL,
-        ):
-            return
         if known is not None:
+            if known.stored.result.quality is not Quality.PARTIAL or stored.result.quality is not Quality.FULL:
+                return
             self._drop(key)
         # A key's characters may take four bytes each.
         size = len(stored.result.outcome.body) + 4 * len(key[1]) + _OVERHEAD_BYTES

@@ -2,33 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 
+from timebound.clock import Clock
 from timebound.config import Config
-from timebound.store.base import OWNER, Entry, Key, Kind, Settle, Stored
+from timebound.store.base import OWNER, Key, Settle, Stored
+from timebound.store.memory import Memory
 
 
-def open_store(config: Config, **_: Any) -> Forgetful:
+def open_store(config: Config, *, clock: Clock, **_: Any) -> Forgetful:
     """Nothing has to be set up."""
     del config
-    return Forgetful()
+    return Forgetful(0, clock)
 
 
-class Forgetful:
+class Forgetful(Memory):
     """Keeps nothing: every claim is granted. Attempts that come while a request is in work still join it."""
-
-    trouble: str | None = None
-    memory_bytes = 0
-
-    async def start(self) -> None:
-        """Nothing to do."""
-
-    async def stop(self) -> None:
-        """Nothing to do."""
-
-    def hurry(self, deadline_s: float) -> None:
-        """Nothing is waited for."""
 
     def claim(self, key: Key, fingerprint: bytes, settle: Settle) -> None:
         settle(OWNER)
@@ -38,14 +27,3 @@ class Forgetful:
 
     def abandon(self, key: Key) -> None:
         """Nothing to do."""
-
-    async def read(self, key: Key) -> Stored | Kind | None:
-        return None
-
-    async def entries(self, model: str | None) -> AsyncIterator[Entry]:
-        nothing: list[Entry] = []
-        for entry in nothing:
-            yield entry
-
-    async def clear(self, model: str | None, key: str | None = None) -> int:
-        return 0

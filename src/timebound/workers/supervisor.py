@@ -49,7 +49,8 @@ class Supervisor:
         recycling: Recycling = _NEVER,
     ) -> None:
         self._recycling = recycling
-        self._trouble = ""
+        self.trouble = ""
+        """How the last worker ended that was not asked to, and when the next one comes; empty if all is well."""
         self._generation = Generation(1, plan)
         self._dispatch = dispatch
         self._understudy = understudy
@@ -73,11 +74,6 @@ class Supervisor:
     def slots_up(self) -> int:
         """Batches that can run at once now."""
         return sum(len(worker.slots) for worker in self._workers.values() if worker.is_up)
-
-    @property
-    def trouble(self) -> str:
-        """How the last worker ended that was not asked to, and when the next one comes; empty if all is well."""
-        return self._trouble
 
     @property
     def plan(self) -> WorkerPlan:
@@ -264,7 +260,7 @@ class Supervisor:
         self._quick_deaths[role] = 0 if lived_s > _STEADY_S else self._quick_deaths[role] + 1
         delay_s = backoff_s(self._quick_deaths[role])
         if not role:
-            self._trouble = f"worker {child.number} {_how(code)}{failure}; the next one starts in {delay_s:.1f} s"
+            self.trouble = f"worker {child.number} {_how(code)}{failure}; the next one starts in {delay_s:.1f} s"
         self._keep(self._replace(delay_s, worker.generation, is_understudy=role))
 
     async def _recycle(self) -> None:
@@ -313,7 +309,7 @@ class Supervisor:
             await self._understudy.open(sockets[0], worker.child.kill)
             worker.is_up = True
             return
-        worker.since, self._trouble = self._clock.now(), ""
+        worker.since, self.trouble = self._clock.now(), ""
         worker.come_up(self._dispatch)
         self._events.emit(WorkerUp(worker.child.number, worker.child.pid, ready.slots))
 

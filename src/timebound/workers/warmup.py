@@ -7,10 +7,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import numpy as np
-
-from timebound.backends.base import Backend, TensorSpec
+from timebound.backends.base import Backend
 from timebound.backends.ensemble import Ensemble
+from timebound.backends.file_model import zeros
 from timebound.clock import Clock
 from timebound.errors import RequestError, SetupError
 from timebound.model import Model, example_body, media_types, request_schema
@@ -124,13 +123,8 @@ def _walk(runner: Runner, body: bytes, what: str, count: int = 1) -> None:
 
 
 def _zeros_run(runner: Runner, inputs: Any, count: int = 1) -> None:
-    arrays = {spec.name: _zeros(spec) for spec in inputs}
+    arrays = {spec.name: zeros(spec) for spec in inputs}
     try:
         runner.infer([arrays if len(arrays) > 1 else next(iter(arrays.values()))] * count)
     except Exception as error:
         raise SetupError(f"{runner.name}: the warm-up run on zeros failed: {describe(error)}") from error
-
-
-def _zeros(spec: TensorSpec) -> Any:
-    shape = tuple(1 if size is None else size for size in spec.shape[1:])
-    return np.zeros(shape, dtype=np.dtype(spec.dtype))

@@ -15,8 +15,6 @@ from timebound.clock import Clock
 
 _CLOCK_MONOTONIC = 1
 _ABSOLUTE = 1
-_NONBLOCK = os.O_NONBLOCK
-_CLOEXEC = os.O_CLOEXEC
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -24,12 +22,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 class _Times(ctypes.Structure):
     """struct itimerspec: interval, then first expiry; seconds and nanoseconds."""
 
-    _fields_ = (
-        ("interval_s", ctypes.c_long),
-        ("interval_ns", ctypes.c_long),
-        ("s", ctypes.c_long),
-        ("ns", ctypes.c_long),
-    )
+    _fields_ = tuple((name, ctypes.c_long) for name in ("interval_s", "interval_ns", "s", "ns"))
 
 
 class Alarm:
@@ -60,6 +53,19 @@ class Alarm:
         heappush(self._due, (when, next(self._numbers), call, arguments))
         if when < self._set_for:
             self._set(when)
+
+    def every(self, seconds: float, call: Callable[[float], None]) -> None:
+        """Call again and again, with the moment it was due; the next time counts from the end of the last call."""
+
+        def again(due: float) -> None:
+            call(due)
+            begin()
+
+        def begin() -> None:
+            due = self._clock.now() + seconds
+            self.at(due, again, due)
+
+        begin()
 
     def close(self) -> None:
         """Forget all calls."""
@@ -103,5 +109,5 @@ def _open_timer() -> int | None:
     """A timer as a file; None where the system has none, and the loop's own timers must do."""
     if not hasattr(_LIBC, "timerfd_create"):
         return None
-    file = _LIBC.timerfd_create(_CLOCK_MONOTONIC, _NONBLOCK | _CLOEXEC)
+    file = _LIBC.timerfd_create(_CLOCK_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC)
     return file if file >= 0 else None

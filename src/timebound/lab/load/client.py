@@ -60,15 +60,13 @@ def _tls(verify: bool) -> ssl.SSLContext:
     return context
 
 
+@dataclass(slots=True)
 class Reply:
     """An answer as it came."""
 
-    __slots__ = ("body", "headers", "status")
-
-    def __init__(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
-        self.status = status
-        self.headers = headers
-        self.body = body
+    status: int
+    headers: list[tuple[bytes, bytes]]
+    body: bytes
 
     def header(self, name: bytes) -> str:
         """The value of a header by its name in lower case; empty if it is not there."""

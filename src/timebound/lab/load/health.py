@@ -24,20 +24,11 @@ class Health:
     """Watches the client's process from its making to `figures`."""
 
     def __init__(self, alarm: Alarm, clock: Clock) -> None:
-        self._alarm = alarm
         self._clock = clock
         self._began = clock.now()
         self._cpu = time.process_time()
         self._lags = Histogram()
-        self._next(self._began)
-
-    def _next(self, now: float) -> None:
-        self._alarm.at(now + TICK_S, self._tick, now + TICK_S)
-
-    def _tick(self, due: float) -> None:
-        now = self._clock.now()
-        self._lags.add(now - due)
-        self._next(now)
+        alarm.every(TICK_S, lambda due: self._lags.add(clock.now() - due))
 
     def figures(self, sending: Histogram) -> dict[str, float]:
         """`sending` is how long after its time the client came to each request."""

@@ -84,11 +84,11 @@ class ClosedLoop:
         self._ends = now + self._closing.seconds if self._closing.seconds is not None else float("inf")
         self._over = course.alarm.future()
         for number in range(self._clients):
-            client = _Client(self, self._share(number))
+            send = self._client(self._share(number))
             if self._think_s[1]:  # people do not come all at once
-                course.alarm.at(now + self._random.uniform(0.0, self._think_s[1]), client.send)
+                course.alarm.at(now + self._random.uniform(0.0, self._think_s[1]), send)
             else:
-                client.send()
+                send()
         await self._over
 
     def _share(self, number: int) -> float:
@@ -97,52 +97,37 @@ class ClosedLoop:
         whole, rest = divmod(self._closing.requests, self._clients)
         return whole + (number < rest)
 
-    # ------------------------------------------------------------------ called by clients
+    def _client(self, share: float) -> Callable[[], None]:
+        """One client: the call has it send a request, and after each answer the next, `share` of them at the most."""
+        course, left = self._course, share
 
-    def ask(self, done: Done) -> bool:
-        """Ask one more question; False if there is to be none."""
-        course = self._course
-        now = course.clock.now()
-        if self._left <= 0 or now >= self._ends:
-            return False
-        self._left -= 1
-        course.asker.ask(course.take(), now, done)
-        return True
+        def send() -> None:
+            nonlocal left
+            now = course.clock.now()
+            if left <= 0 or self._left <= 0 or now >= self._ends:
+                self._leave()
+                return
+            left -= 1
+            self._left -= 1
+            course.asker.ask(course.take(), now, done)
 
-    def tell(self, question: Question) -> None:
-        self._course.done(question)
+        def done(question: Question) -> None:
+            course.done(question)
+            pause = self._random.uniform(*self._think_s) if self._think_s[1] else 0.0
+            if question.last.end is End.LOST:
+                pause = max(pause, BREATH_S)
+            if pause:
+                course.alarm.at(course.clock.now() + pause, send)
+            else:
+                send()
 
-    def later(self, question: Question, send: Callable[[], None]) -> None:
-        """Have a client send again after its thinking."""
-        pause = self._random.uniform(*self._think_s) if self._think_s[1] else 0.0
-        if question.last.end is End.LOST:
-            pause = max(pause, BREATH_S)
-        if pause:
-            self._course.alarm.at(self._course.clock.now() + pause, send)
-        else:
-            send()
+        return send
 
-    def leave(self) -> None:
+    def _leave(self) -> None:
         """A client has nothing more to do."""
         self._at_work -= 1
         if not self._at_work and not self._over.done():
             self._over.set_result(None)
-
-
-class _Client:
-    def __init__(self, loop: ClosedLoop, share: float) -> None:
-        self._loop = loop
-        self._share = share
-
-    def send(self) -> None:
-        if self._share <= 0 or not self._loop.ask(self._done):
-            self._loop.leave()
-            return
-        self._share -= 1
-
-    def _done(self, question: Question) -> None:
-        self._loop.tell(question)
-        self._loop.later(question, self.send)
 
 
 Loop = OpenLoop | ClosedLoop

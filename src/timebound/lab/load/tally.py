@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
@@ -18,15 +19,13 @@ _FIRST_WIDTH_S = 0.1
 _MOST_BINS = 150
 
 
+@dataclass(slots=True)
 class _Bin:
     """The requests that came up in one stretch of time."""
 
-    __slots__ = ("answers", "good", "requests")
-
-    def __init__(self) -> None:
-        self.answers = Histogram()
-        self.requests = 0
-        self.good = 0
+    answers: Histogram = field(default_factory=Histogram)
+    requests: int = 0
+    good: int = 0
 
     def merge(self, other: _Bin) -> None:
         self.answers.merge(other.answers)
@@ -118,8 +117,11 @@ class Tally:
         self.lags.add(last.begun - last.intended)
         stretch = self.timeline.at(question.intended - self._since)
         stretch.requests += 1
+        if last.end is End.REFUSED:
+            self._statuses[last.status] += 1
+        elif last.end is End.LOST:
+            self._losses[last.why] += 1
         if last.end is not End.ANSWERED:
-            self._count_failure(question)
             return
         latency = ended - question.intended
         self.answers.add(latency)
@@ -140,13 +142,6 @@ class Tally:
                 self._members += last.members
                 stretch.good += 1
                 self._good_by_then += is_by_then
-
-    def _count_failure(self, question: Question) -> None:
-        last = question.last
-        if last.end is End.REFUSED:
-            self._statuses[last.status] += 1
-        elif last.end is End.LOST:
-            self._losses[last.why] += 1
 
     def end(self, now: float) -> None:
         """The run was cut short: rates are of the time up to now."""

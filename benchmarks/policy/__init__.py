@@ -1,0 +1,1 @@
+"""What checks the scheduler in simulated time."""

@@ -1,0 +1,287 @@
+"""Is nothing lost when everything goes wrong? One server, real processes, faults at random, and a ledger of requests.
+
+Parts: `faults` (workers and understudy killed and stopped, items that crash or hang their worker, one that hogs
+memory, Redis killed and paused, reloads, clients that leave, at 0.8 times the capacity) and `reloads` (20 of them in
+60 s at 0.7 times). Every request must get exactly one answer, before its deadline, and not a wrong one; the guilty
+items alone may get `crashes_worker`. The model sleeps for a known time, so the capacity is known.
+
+An answer's time is from the giving of the bytes to the system until the kernel has received the answer, by the
+kernel's own stamp: what this program needs to notice it is counted apart (`late_by_reader`). A late answer stays late
+in every count and fails the run. Where the time went is told for each: which faults came before it, how long the
+gateway was ready to run and had no core, by the kernel's account, and how long a watcher process that asks for nothing
+waited for one. `late_machine_still` are those whose delay both explain: a machine that others keep busy.
+
+The model tells with each answer which batch it was in, as its worker saw it, and which release of the code prepared,
+inferred and finished it: batches with two releases are `mixed_batches`, and an answer of an older release to a request
+that was sent when a reload was over is `stale`.
+"""
+
+import argparse
+import asyncio
+import json
+import random
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import ExitStack, asynccontextmanager
+from pathlib import Path
+
+import uvloop
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from benchmarks.serving.apps import chaos_app
+from benchmarks.tools.bars import conclude, zero
+from benchmarks.tools.commandline import Failed, add_choice, finish, options_parser, say
+from benchmarks.tools.contestants import ROOT
+from benchmarks.tools.ledger import Entry, Ledger
+from benchmarks.tools.load import free_port, local_address
+from benchmarks.tools.processes import Server
+from benchmarks.tools.services import Redis
+from benchmarks.tools.stillness import Stillness
+from benchmarks.tools.troubles import ADMIN_PATIENCE_S, Troubles
+from timebound.clock import MonotonicClock
+from timebound.lab.load.client import fetch
+
+PARTS = ("faults", "reloads")
+WORKERS = 2
+FAULT_LOAD, RELOAD_LOAD = 0.8, 0.7
+FAULTS_S, QUICK_FAULTS_S = 600.0, 36.0
+RELOADS, RELOADS_S = 20, 60.0
+QUICK_RELOADS = 4
+PAUSE_S = (0.5, 2.5)
+BAD = ("lost", "late", "wrong", "answered_twice", "mixed_batches", "stale", "reloads_failed_requests")
+BARS = zero(*BAD)
+STILL_S = 0.008
+"""A watcher that asks for nothing and waits longer than this for a core is on a machine that others keep busy."""
+LAST_S = 0.4
+TOLD = 20
+"""So many requests that are not as they should be are told one by one."""
+
+EXAMPLES = """\
+examples:
+  python benchmarks/serving/chaos.py --quick
+  python benchmarks/serving/chaos.py --seconds 120 --json out.json
+  python benchmarks/serving/chaos.py --only reloads
+"""
+
+
+def capacity() -> float:
+    """Requests per second of all workers with full batches."""
+    size = chaos_app.MAX_BATCH
+    return WORKERS * size / (chaos_app.BATCH_S + chaos_app.ITEM_S * size)
+
+
+class Run:
+    """One run; `figures` fills up as parts end."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self._options = options
+        self._random = random.Random(options.seed)
+        self._now = MonotonicClock().now
+        self._fault = "none"
+        self._made: list[tuple[float, str]] = []
+        self._stillness = Stillness()
+        self.figures: dict[str, float] = {}
+        self.rows: list[dict[str, object]] = []
+
+    def all(self) -> dict[str, float]:
+        for part in self._options.only:
+            say(part)
+            self._made = []
+            with ExitStack() as running:
+                folder = Path(running.enter_context(tempfile.TemporaryDirectory(prefix="chaos-")))
+                app = Path(shutil.copy(ROOT / "benchmarks/serving/apps/chaos_app.py", folder / "app.py"))
+                redis = running.enter_context(Redis()) if part == "faults" else None
+                port = self._start(running, app, redis)
+                running.enter_context(self._stillness.beside(self._pid))
+                troubles = Troubles(port, app, redis, self._options.seed)
+                uvloop.run(self._faults(port, troubles) if part == "faults" else self._reloads(port, troubles))
+        return self.figures
+
+    def _start(self, running: ExitStack, app: Path, redis: Redis | None) -> int:
+        port = free_port()
+        command = [str(Path(sys.executable).parent / "timebound"), "serve", str(app), "--port", str(port)]
+        command += ["--workers", str(WORKERS), "--profiles", "none", "--recycle-memory", "300MB"]
+        command += ["--store", redis.url] if redis else []
+        server = Server("chaos", [*command, *self._options.serve_args], {}, lambda: is_up(port))
+        self._pid = running.enter_context(server).pid
+        return port
+
+    # ------------------------------------------------------------------ parts
+
+    async def _faults(self, port: int, troubles: Troubles) -> None:
+        seconds = self._options.seconds or (QUICK_FAULTS_S if self._options.quick else FAULTS_S)
+        async with self._load(port, FAULT_LOAD) as ledger:
+            end, faults = self._now() + seconds, troubles.all(ledger)
+            await asyncio.sleep(1.0)
+            while self._now() < end:
+                # Each fault once before any comes again.
+                for name in self._random.sample(sorted(faults), len(faults)):
+                    if self._now() >= end:
+                        break
+                    self._begin(name)
+                    await faults[name]()
+                    await asyncio.sleep(self._random.uniform(*PAUSE_S))
+            slow = await _slow_at_server(port)
+        self._settle("faults", ledger, troubles)
+        for name in sorted(faults):
+            self.figures[f"faults_{name}"] = sum(name == made for _, made in self._made)
+        self.figures["late_at_server"] = slow
+
+    async def _reloads(self, port: int, troubles: Troubles) -> None:
+        count = QUICK_RELOADS if self._options.quick or self._options.seconds else RELOADS
+        every_s = RELOADS_S / RELOADS
+        async with self._load(port, RELOAD_LOAD) as ledger:
+            began = self._now()
+            for number in range(count):
+                await asyncio.sleep(max(0.0, began + every_s * number - self._now()))
+                self._begin("reload")
+                await troubles.reload()
+            took_s = self._now() - began
+        self._settle("reloads", ledger, troubles)
+        self.figures["reloads"] = count
+        self.figures["reloads_took_s"] = round(took_s, 1)
+        self.figures["reloads_failed_requests"] = sum(entry.status != 200 for entry in ledger.entries)
+
+    def _begin(self, name: str) -> None:
+        self._fault = name
+        self._made.append((self._now(), name))
+
+    # ------------------------------------------------------------------ load
+
+    @asynccontextmanager
+    async def _load(self, port: int, load: float) -> AsyncIterator[Ledger]:
+        """Requests at random times while the block lasts; all of them are settled when it is over."""
+        ledger = Ledger(chaos_app.DEADLINE_S, self._now, "/predictions/chaos", port)
+        sending = asyncio.create_task(self._send(ledger, load * capacity()))
+        try:
+            yield ledger
+        finally:
+            sending.cancel()
+            await ledger.settle()
+
+    async def _send(self, ledger: Ledger, rate: float) -> None:
+        due = self._now()
+        while True:
+            due += self._random.expovariate(rate)
+            await asyncio.sleep(max(0.0, due - self._now()))
+            ledger.send(len(ledger.entries), "", self._fault)
+
+    # ------------------------------------------------------------------ what came of it
+
+    def _settle(self, part: str, ledger: Ledger, troubles: Troubles) -> None:
+        self._fault = "none"
+        self._stillness.read()
+        found = Counter(ledger.counts(ledger.entries))
+        found["faults"] = len(self._made)
+        late = [entry for entry in ledger.entries if ledger.is_late(entry)]
+        found["late_machine_still"] = sum(self._stood_still(entry, ledger.deadline_s) for entry in late)
+        found["late_by_reader"] = sum(entry.noticed_s > ledger.deadline_s for entry in ledger.entries) - len(late)
+        batches = ledger.batches().values()
+        found["batches"] = len(batches)
+        found["mixed_batches"] = sum(len({entry.releases for entry in batch}) != 1 for batch in batches)
+        found["releases_seen"] = len({entry.releases for entry in ledger.entries if entry.releases})
+        found["stale"] = sum(_is_stale(entry, troubles.taken) for entry in ledger.entries)
+        found["reloads_refused"] = troubles.reloads_refused
+        self.figures["gateway_cpu_s"] = round(self.figures.get("gateway_cpu_s", 0.0) + self._stillness.cpu_s, 2)
+        for name, value in found.items():
+            self.figures[name] = self.figures.get(name, 0) + value
+        self._note_longest("latest_ms", max(entry.seconds for entry in ledger.entries))
+        self._note_longest("longest_still_ms", self._stillness.longest_s())
+        for fault in sorted({entry.fault for entry in ledger.entries}):
+            entries = [entry for entry in ledger.entries if entry.fault == fault]
+            times = sum(made == fault for _, made in self._made)
+            self.rows.append({"part": part, "fault": fault, "times": times, **ledger.counts(entries)})
+        self._tell_bad(ledger)
+
+    def _note_longest(self, name: str, seconds: float) -> None:
+        self.figures[name] = max(self.figures.get(name, 0.0), round(1e3 * seconds, 1))
+
+    def _stood_still(self, entry: Entry, deadline_s: float) -> bool:
+        """Whether the machine explains that it was late.
+
+        The gateway must have been kept from a core for longer than that, and the watcher, which needs none, as well.
+        """
+        end = entry.sent + entry.seconds
+        waited_s, longest_s = self._stillness.waited_s(entry.sent, end), self._stillness.longest_s(entry.sent, end)
+        return entry.seconds - deadline_s < waited_s and longest_s > STILL_S
+
+    def _account(self, start: float, end: float) -> str:
+        """How the gateway spent this time, in words."""
+        seen = self._stillness
+        ran, waited, longest = seen.ran_s(start, end), seen.waited_s(start, end), seen.longest_s(start, end)
+        return f"ran {1e3 * ran:.0f} ms, waited {1e3 * waited:.0f} ms for cores (the watcher {1e3 * longest:.0f} ms)"
+
+    def _tell_bad(self, ledger: Ledger) -> None:
+        bad = [entry for entry in ledger.entries if ledger.is_bad(entry)]
+        for entry in bad[:TOLD]:
+            say(f"not as it should be: {entry}")
+            end = entry.sent + entry.seconds
+            faults = ", ".join(f"{name} {at - end:+.2f} s" for at, name in self._made if -3.0 < at - end < 0)
+            say(f"  before its answer: {faults or 'no fault'}")
+            say(f"  the gateway in its time {self._account(entry.sent, end)}")
+            say(f"  in its last {LAST_S} s {self._account(end - LAST_S, end)}")
+        if len(bad) > TOLD:
+            say(f"and {len(bad) - TOLD} more")
+
+
+def _is_stale(entry: Entry, taken: Sequence[tuple[float, int]]) -> bool:
+    """Whether an old release answered what was sent when a newer one had taken over."""
+    newest = max((release for at, release in taken if at < entry.sent), default=1)
+    return bool(entry.releases) and min(entry.releases) < newest
+
+
+def is_up(port: int) -> bool:
+    """Whether all workers are there: with one of two the load would be too much from the start."""
+    try:
+        reply = uvloop.run(fetch(local_address(port), b"GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n", 5.0))
+    except (ConnectionError, TimeoutError):
+        return False
+    workers = json.loads(reply.body)["workers"] if reply.status == 200 else []
+    return len([worker for worker in workers if worker["is_up"] and not worker["is_understudy"]]) == WORKERS
+
+
+async def _slow_at_server(port: int) -> float:
+    """Requests that took longer than the deadline by the server's own measure: without the way to the client."""
+    reply = await fetch(local_address(port), b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", ADMIN_PATIENCE_S)
+    name = "timebound_request_seconds"
+    found = dict(line.rsplit(" ", 1) for line in reply.body.decode().splitlines() if line.startswith(name))
+    in_time = found[f'{name}_bucket{{le="{chaos_app.DEADLINE_S}",model="chaos"}}']
+    return float(found[f'{name}_count{{model="chaos"}}']) - float(in_time)
+
+
+def table(rows: Sequence[dict[str, object]]) -> str:
+    """Counts by fault, one line each."""
+    columns = ("part", "fault", "times", "requests", "full", "fallback", "refused", *BAD[:4])
+    lines = [columns, *[tuple(str(row.get(column, 0)) for column in columns) for row in rows]]
+    widths = [max(len(line[place]) for line in lines) for place in range(len(columns))]
+    return "\n".join("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)) for line in lines)
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = options_parser(__doc__, EXAMPLES)
+    parser.add_argument("--seed", type=int, default=1, help="of the faults and arrivals; default: %(default)s")
+    parser.add_argument("--seconds", type=float, help=f"of faults; default: {FAULTS_S:.0f}, quick {QUICK_FAULTS_S:.0f}")
+    add_choice(parser, "--only", PARTS, "parts")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = parse(arguments)
+    run = Run(options)
+    began = time.monotonic()
+    try:
+        figures = finish("chaos", run.all)
+    except Failed as failure:
+        return failure.code
+    print(table(run.rows), "\n")
+    figures["took_s"] = round(time.monotonic() - began, 1)
+    print("  ".join(f"{name} {value:.10g}" for name, value in figures.items()))
+    return conclude("chaos", options, figures, BARS)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
