@@ -39,9 +39,9 @@ deadline:
 
 It prints more rivals, among them two that wait for batches to fill, and the error of each difference, and fails if a
 figure falls; `benchmarks/policy/ablate.py` prints what each rule is worth. Weak spots: GPU-like bursts, where deadline
-order with standby is half a point ahead; and 1.2 times the capacity, GPU-like, where the newest first from the start is, with
-by far the earlier answers. Larger batches than ours were tried on a real machine, and gave fewer full answers in an
-overload.
+order with standby is half a point ahead; and 1.2 times the capacity, GPU-like, where the newest first from the start
+is, with by far the earlier answers. Larger batches than ours were tried on a real machine, and gave fewer full answers
+in an overload.
 
 **Several lanes.** One lane per model and length of input. Among the lanes the batch with the earliest latest start
 goes first, so a rare model or a rare length is served as soon as its turn by deadline comes. Spare room in a batch is
