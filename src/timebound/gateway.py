@@ -30,7 +30,7 @@ from timebound.events import Events
 from timebound.profile import ProfileFile, this_machine
 from timebound.releases import Releases
 from timebound.requests.dispatcher import Dispatcher
-from timebound.requests.identity import MAX_KEY, Identity
+from timebound.requests.identity import Identity, check_key
 from timebound.scheduler import Policy, Scheduler
 from timebound.store.choice import open_store
 from timebound.types import Body, ModelInfo, Quality, Question, Result, Source
@@ -223,8 +223,8 @@ class Gateway:
         shape, identity = self._looks[model]
         found, size = shape.check(body) if shape is not None else (None, 1.0)
         key = key or found or None
-        if key is not None and len(key) > MAX_KEY:
-            raise BadInput(f"the key has more than {MAX_KEY} characters")
+        if key is not None:
+            check_key(key)
         fingerprint = b""
         if key is not None or identity.is_by_content:
             key, fingerprint = identity.of(key, body)

@@ -158,3 +158,47 @@ def test_a_batch_is_no_larger_than_a_frame_may_be(gate: Gate) -> None:
         answers = [wire.read() for wire in wires]
     assert all(answer.status == 200 for answer in answers)
     assert max(int(answer.headers["timebound-batch"]) for answer in answers[1:]) <= 2
+
+
+CHUNKED = b"POST %b HTTP/1.1\r\nHost: test\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize("path", [b"/predictions/deep", b"/livez"])
+@pytest.mark.parametrize(
+    ("start", "more"),
+    [
+        pytest.param(b'b\r\n{"value":1}\r\n0\r\n', b"X-A: " + b"a" * 200 + b"\r\n", id="lines behind the body"),
+        pytest.param(b'b\r\n{"value":1}\r\n0\r\nX-A: ', b"a" * 1000, id="an endless line behind the body"),
+        pytest.param(b'b\r\n{"value":1}\r\n1;', b"a" * 1000, id="an endless line before a chunk"),
+    ],
+)
+def test_what_is_neither_head_nor_body_is_bounded_like_a_head(
+    serving: Serving, path: bytes, start: bytes, more: bytes
+) -> None:
+    with serving.wire() as wire:
+        wire.send(CHUNKED % path, start)
+        for _ in range(2000):
+            wire.send_some(more)
+        # The server's own routes answer before they have read a body; then no more of it is taken.
+        assert wire.read().status == (431 if path != b"/livez" else 405)
+        wire.read_to_end()
+
+
+def test_a_header_behind_the_body_is_not_obeyed(serving: Serving) -> None:
+    with serving.wire() as wire:
+        wire.send(CHUNKED % b"/predictions/deep", b'b\r\n{"value":1}\r\n0\r\nTimebound-Timeout-Ms: never\r\n\r\n')
+        assert wire.read().status == 200
+
+
+def test_a_body_in_the_smallest_chunks_costs_what_is_counted(gate: Gate) -> None:
+    text = b"x" * 3_000_000
+    body = b'{"value": 1, "pad": "' + text + b'"}'
+    with Serving(MODELS / "waits.py", "--workers", "1") as serving, serving.wire() as wire:
+        serving.http.post("/wait", content=body)  # the first large body makes room for those to come
+        before = memory_of(serving.pid)
+        wire.send(CHUNKED % b"/wait")
+        for start in range(0, len(body) - 2, 20_000):
+            part = body[start : start + 20_000]
+            wire.send(b"".join(b"2\r\n%b\r\n" % part[at : at + 2] for at in range(0, len(part) - len(part) % 2, 2)))
+        eventually(lambda: wire.is_read, "all of it read")
+        assert memory_of(serving.pid) - before < 3 * len(text)

@@ -10,9 +10,10 @@ from tests.requests.gateway import World
 from timebound.clock import ManualClock
 from timebound.errors import BadInput, DeadlineMissed, KeyReused
 from timebound.events import Degraded
+from timebound.requests.identity import Identity, check_key
 from timebound.store.base import JOINED, OWNER, UNAVAILABLE, Claim, Key, Kind, Settle, Stored
 from timebound.store.memory import Memory
-from timebound.types import UNFINISHED, Outcome, Report, Result, Source, Timing
+from timebound.types import UNFINISHED, ModelInfo, Outcome, Report, Result, Source, Timing
 
 
 def test_a_member_that_fails_leaves_what_the_members_before_it_said() -> None:
@@ -417,3 +418,15 @@ def test_a_retry_of_a_request_whose_client_has_left_ranks_behind() -> None:
     world.answer("a")
     world.loop.run_due()
     assert world.batch() == ["other"]
+
+
+def test_keys_of_clients_and_those_the_server_makes_can_never_meet() -> None:
+    by_content = Identity(ModelInfo(name="m", cache="content"))
+    of_version = Identity(ModelInfo(name="m", version="2"), "2")
+    made = [by_content.of(None, b"{}")[0], of_version.of("k", b"{}")[0]]
+    for key in made:
+        with pytest.raises(BadInput):
+            check_key(key)
+    for key in ("k", "content:1:00", "@2/k", "shop:k"):
+        check_key(key)
+        assert Identity(ModelInfo(name="m")).of(key, b"{}")[0] not in made

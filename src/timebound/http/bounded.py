@@ -6,8 +6,9 @@ A request that follows the rules is read and answered without a call into this f
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
@@ -17,6 +18,7 @@ from timebound.events import Events, TurnedAway
 from timebound.http.access import Access
 from timebound.http.cors import Cors, as_head
 from timebound.http.problems import MEDIA, from_error, headers_of, status_of
+from timebound.http.upgrade import plain_head
 
 _PATIENCE_S = 0.5
 """How long an answer may lie unread while there is too much in memory."""
@@ -50,6 +52,12 @@ class State(ServerState):
         """Header lines of every answer."""
 
 
+class Holds(Protocol):
+    """A request whose body is being read."""
+
+    hold: Hold | None
+
+
 class Bounded(HttpToolsProtocol):
     """uvicorn's protocol, and a word or an end for whoever asks too much of it."""
 
@@ -75,6 +83,28 @@ class Bounded(HttpToolsProtocol):
 
     def let_go(self) -> None:
         """Forget what has come of the body that is being read."""
+
+    def _without_wish(self, rest: bytes) -> bytes:
+        """The request that is being read once more, for a fresh parser, without its wish to upgrade; and the rest."""
+        method = self.parser.get_method()
+        if method == b"CONNECT":
+            self.refuse("malformed_http", "CONNECT is not taken here")
+            return b""
+        head = plain_head(method, self.url, self.parser.get_http_version(), self.headers)
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn has it
+        return head + rest
+
+    def _hold(self, cycle: Holds) -> bool:
+        """Count what has come of this body; False if there is no room for it."""
+        if cycle.hold is None:
+            cycle.hold = self._state.held.hold()
+        return cycle.hold.reach(self._body_bytes)
+
+    def refused(self, error: RequestError, headers: list[tuple[bytes, bytes]]) -> tuple[int, bytes, bytes]:
+        """What a request is told that may not ask, though the connection goes on."""
+        self._events.emit(TurnedAway(error.code))
+        return self._problem(error, headers)
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)

@@ -13,7 +13,6 @@ import socket
 import struct
 from collections.abc import Callable, Mapping
 from typing import Any, cast
-from urllib.parse import unquote_to_bytes
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
@@ -21,12 +20,11 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCy
 from timebound.admission import Client, Hold
 from timebound.admission.held import SMALL
 from timebound.errors import RequestError
-from timebound.events import Events, TurnedAway
+from timebound.events import Events
 from timebound.http.access import no_key
 from timebound.http.bounded import Bounded, State
 from timebound.http.intake import Intake
-from timebound.http.routes import Route
-from timebound.http.upgrade import plain_head
+from timebound.http.routes import Route, path_of
 
 _LAST_DATA = struct.Struct("@52xI")
 """Of Linux's `tcp_info`: `tcpi_last_data_recv`, the milliseconds since data came."""
@@ -65,7 +63,7 @@ class Exchange:
         self._client = client
         self.hold: Hold | None = None
         self.keep_alive = connection.parser.should_keep_alive() and connection.parser.get_http_version() != "1.0"
-        self.body: list[bytes] = []
+        self.body: bytes | bytearray = b""
         self.more_body = True
         self._was_behind = was_behind
         self._expects_word = connection.expect_100_continue
@@ -101,8 +99,7 @@ class Exchange:
         if self._refusal is not None:
             self.respond(*self._connection.refused(self._refusal, self._headers))
             return
-        body = self.body[0] if len(self.body) == 1 else b"".join(self.body)
-        self.body = []
+        body, self.body = bytes(self.body), b""
         hold, self.hold = self.hold, None  # from here on it goes with the request
         connection = self._connection
         leave = connection.intake.take(
@@ -116,9 +113,18 @@ class Exchange:
         )
         self._leave = None if self.response_complete else leave
 
+    def add(self, body: bytes) -> None:
+        """More of its body; in one piece, for thousands of small ones take many times their bytes."""
+        if not self.body:
+            self.body = body
+        elif isinstance(self.body, bytearray):
+            self.body += body
+        else:
+            self.body = bytearray(self.body + body)
+
     def let_go(self) -> None:
         """Forget what has come of a body that will not be whole."""
-        self.body, self.hold = [], None
+        self.body, self.hold = b"", None
 
     def respond(self, status: int, head: bytes, body: bytes) -> None:
         self._leave = None  # it holds the request, and through it this: a cycle that only the collector would end
@@ -163,13 +169,14 @@ class Connection(Bounded):
     def data_received(self, data: bytes) -> None:
         if self._is_refused:
             return
-        self.idle_since = None
+        self.idle_since, body_bytes = None, self._body_bytes
         try:
             self._feed(data)
         except httptools.HttpParserError:
             self.send_400_response("this is not a valid HTTP request")
-        if not self._headers_done and not self._is_refused:
-            # The parser keeps an unfinished header to itself, so what it swallowed is counted here.
+        if self.reading_since is not None and self._body_bytes == body_bytes and not self._is_refused:
+            # The parser keeps an unfinished header to itself, as the lines before a chunk and after the last one: what
+            # it swallowed is counted here, until more of the body comes.
             self._header_bytes += len(data)
             if self._header_bytes > self._limits.max_header:
                 self._refuse_headers()
@@ -185,14 +192,7 @@ class Connection(Bounded):
                 self.parser.feed_data(data)
                 return
             except httptools.HttpParserUpgrade as upgrade:
-                method = self.parser.get_method()
-                if method == b"CONNECT":
-                    self.refuse("malformed_http", "CONNECT is not taken here")
-                    return
-                head = plain_head(method, self.url, self.parser.get_http_version(), self.headers)
-                data = head + data[upgrade.args[0] :]
-                self.parser = httptools.HttpRequestParser(self)
-                self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn has it
+                data = self._without_wish(data[upgrade.args[0] :])
 
     def on_message_begin(self) -> None:
         self.url, self.headers, self.expect_100_continue = b"", [], False
@@ -202,10 +202,18 @@ class Connection(Bounded):
         self._headers_done = self._owns_cycle = False
         self._header_bytes = self._body_bytes = 0
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._headers_done:
+            return  # behind the body: who sends it is no longer asked
+        name = name.lower()
+        if name == b"expect" and value.lower() == b"100-continue":
+            self.expect_100_continue = True
+        self.headers.append((name, value))
+
     def on_headers_complete(self) -> None:
         if self._is_refused:
             return  # the rest of what came in one read with a refused request
-        self._headers_done = True
+        self._headers_done, self._header_bytes = True, 0
         size = len(self.url)
         length = None
         for name, value in self.headers:
@@ -235,7 +243,7 @@ class Connection(Bounded):
 
     def _take(self, length: int | None) -> bool:
         """Whether this request is for a model: then it waits for its turn on this connection."""
-        route = self._routes.get(self.url) or self._routes.get(_path(self.url))
+        route = self._routes.get(self.url) or self._routes.get(path_of(self.url))
         if route is None or self.parser.get_method() != b"POST":
             return False
         client = refusal = None
@@ -261,11 +269,6 @@ class Connection(Bounded):
         """How long what was read last had been here."""
         return unread_s(self.transport.get_extra_info("socket"))
 
-    def refused(self, error: RequestError, headers: list[tuple[bytes, bytes]]) -> tuple[int, bytes, bytes]:
-        """What a request is told that may not ask, though the connection goes on."""
-        self._events.emit(TurnedAway(error.code))
-        return self._problem(error, headers)
-
     def let_go(self) -> None:
         if isinstance(reading := cast(object, self.cycle), Exchange):
             reading.let_go()
@@ -284,6 +287,7 @@ class Connection(Bounded):
         if self._is_refused:
             return
         self._body_bytes += len(body)
+        self._header_bytes = 0
         if self._body_bytes > self._limits.max_body:
             self._refuse_body()
         elif isinstance(cycle := cast(object, self.cycle), Exchange):
@@ -291,15 +295,9 @@ class Connection(Bounded):
             if self._body_bytes > SMALL and not self._hold(cycle):
                 self._refuse_memory()
             else:
-                cycle.body.append(body)
+                cycle.add(body)
         else:
             super().on_body(body)
-
-    def _hold(self, cycle: Exchange) -> bool:
-        """Count what has come of this body; False if there is no room for it."""
-        if cycle.hold is None:
-            cycle.hold = self._state.held.hold()
-        return cycle.hold.reach(self._body_bytes)
 
     def on_message_complete(self) -> None:
         if not self._is_refused and not self.parser.should_upgrade():
@@ -321,12 +319,6 @@ class Connection(Bounded):
             self._start_asgi_task(*self.pipeline.pop())
         else:
             self.idle_since = self.loop.time()
-
-
-def _path(url: bytes) -> bytes:
-    """The path of a request's target, which may be a whole address and have a query string or escapes."""
-    path: bytes = httptools.parse_url(url).path or b""
-    return unquote_to_bytes(path) if b"%" in path else path
 
 
 def unread_s(sock: socket.socket | None) -> float:

@@ -17,14 +17,14 @@ from typing import Any, Protocol
 
 from timebound.admission import Client, Hold
 from timebound.clock import Clock
-from timebound.errors import BadInput, RequestError
+from timebound.errors import RequestError
 from timebound.events import Answered, Events, Refused
 from timebound.http.cors import Cors, as_head
 from timebound.http.headers import LIMITS, read_key, read_priority, read_votes, timeout_s
 from timebound.http.problems import status_of
 from timebound.http.routes import Route
 from timebound.http.surfaces.base import Asked, Item
-from timebound.requests.identity import MAX_KEY
+from timebound.requests.identity import check_key
 from timebound.types import Deliver, Question, Result
 
 Respond = Callable[[int, bytes, bytes], None]
@@ -172,8 +172,8 @@ class Taken:
         route, client = self._route, self._client
         fingerprint = b""
         if key is not None or route.identity.is_by_content:
-            if key is not None and len(key) > MAX_KEY:
-                raise BadInput(f"the key has more than {MAX_KEY} characters")
+            if key is not None:
+                check_key(key)
             key, fingerprint = route.identity.of(key, item.body)
         question = Question(
             self.id, route.model, item.body, self.arrived, deadline, key, item.size, priority or 0, fingerprint

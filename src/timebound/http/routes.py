@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from urllib.parse import unquote_to_bytes
+
+import httptools
+
 from timebound.http.surfaces import SURFACES
 from timebound.http.surfaces.base import Surface
 from timebound.requests.identity import Identity
@@ -44,3 +48,9 @@ class Routes:
         """Answer no more for this model."""
         for path in self._of_model.pop(name, ()):
             self.by_path.pop(path, None)
+
+
+def path_of(url: bytes) -> bytes:
+    """The path of a request's target, which may be a whole address and have a query string or escapes."""
+    path: bytes = httptools.parse_url(url).path or b""
+    return unquote_to_bytes(path) if b"%" in path else path

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from timebound.errors import BadInput
 from timebound.store.fingerprint import of_bytes, of_json
 from timebound.types import Body, ModelInfo
 
 MAX_KEY = 256
 """Characters of a key; longer ones are refused."""
+
+OURS = "\0"
+"""Keys that the server makes begin with this, and no client's key may hold it: the two can never meet."""
 
 
 class Identity:
@@ -19,7 +23,7 @@ class Identity:
         """Whether a request without a key is known by its body."""
         self._is_json = info.body is Body.JSON
         self._ignore = frozenset(info.key_ignore)
-        self._content = f"content:{info.version}:"
+        self._content = f"{OURS}content:{info.version}:"
         self._version = version
 
     def of(self, key: str | None, body: bytes) -> tuple[str, bytes]:
@@ -28,4 +32,12 @@ class Identity:
         if key is None:
             return self._content + print_.hex(), print_
         # One version was asked for: another one's answer to the same key will not do.
-        return f"@{self._version}/{key}" if self._version else key, print_
+        return f"{OURS}@{self._version}/{key}" if self._version else key, print_
+
+
+def check_key(key: str) -> None:
+    """Raise `BadInput` if a client cannot have this key."""
+    if len(key) > MAX_KEY:
+        raise BadInput(f"the key has more than {MAX_KEY} characters")
+    if OURS in key:
+        raise BadInput("the key must not hold the character U+0000")
