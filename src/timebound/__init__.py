@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from timebound.errors import BadInput
+from timebound.errors import BadInput, RequestError, SetupError
 from timebound.model import Image64, Model, Struct
 
 if TYPE_CHECKING:
@@ -22,6 +22,8 @@ __all__ = [
     "Gateway",
     "Image64",
     "Model",
+    "RequestError",
+    "SetupError",
     "Struct",
     "ensemble",
     "image",

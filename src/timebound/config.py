@@ -303,9 +303,11 @@ def shown_default(option: Field[Any]) -> str:
 
 
 def resolve(
-    flags: Mapping[str, Any], environment: Mapping[str, str], folder: Path, served: Path | None = None
+    flags: Mapping[str, Any], environment: Mapping[str, str], folder: Path | None, served: Path | None = None
 ) -> Config:
     """The configuration for a server started in `folder`, serving the folder `served` if it is one.
+
+    Without a folder no files are read.
 
     Raises `SetupError` naming the value and its source.
     """
@@ -326,16 +328,17 @@ def resolve(
 
 
 def settings(
-    flags: Mapping[str, Any], environment: Mapping[str, str], folder: Path, served: Path | None = None
+    flags: Mapping[str, Any], environment: Mapping[str, str], folder: Path | None, served: Path | None = None
 ) -> dict[str, list[tuple[str, Any]]]:
     """By option, where it is set and to what; the first one counts, and the others are left as they are written."""
     layers: list[tuple[str, Mapping[str, Any]]] = [
         ("flag", flags),
         ("environment", _from_environment(environment, "environment")),
-        (".env", _from_environment(_dotenv(folder / ".env"), ".env")),
-        (FILE, _from_toml(folder / FILE)),
     ]
-    if served is not None and served.resolve() != folder.resolve():
+    if folder is not None:
+        layers.append((".env", _from_environment(_dotenv(folder / ".env"), ".env")))
+        layers.append((FILE, _from_toml(folder / FILE)))
+    if served is not None and folder is not None and served.resolve() != folder.resolve():
         layers.append((str(served / FILE), _from_toml(served / FILE)))
     found: dict[str, list[tuple[str, Any]]] = {}
     for option in options():

@@ -31,7 +31,7 @@ from timebound.profile import ProfileFile, this_machine
 from timebound.releases import Releases
 from timebound.requests.dispatcher import Dispatcher
 from timebound.requests.identity import Identity, check_key
-from timebound.scheduler import Policy, Scheduler
+from timebound.scheduler import POLICIES, Policy, Scheduler
 from timebound.store.choice import open_store
 from timebound.types import Body, ModelInfo, Quality, Question, Result, Source
 from timebound.versions import Traffic
@@ -65,15 +65,15 @@ class Answer(msgspec.Struct, frozen=True):
 class Gateway:
     """Serves `target` to this process: a file, a folder or an app, as `timebound serve` takes it.
 
-    `options` are those of `timebound serve`, such as `workers=2` or `store="redis://..."`; `policy` is one of
-    `scheduler.POLICIES` if not the usual one. Make it where an event loop runs. `start` returns when the first worker
+    `options` are those of `timebound serve`, such as `workers=2` or `store="redis://..."`; `policy` names one of
+    `scheduler.POLICIES`, or is one of your own. Make it where an event loop runs. `start` returns when the first worker
     has answered its warm-up run.
     """
 
     def __init__(
-        self, target: str | Path, config: Config | None = None, *, policy: Policy | None = None, **options: Any
+        self, target: str | Path, config: Config | None = None, *, policy: str | Policy | None = None, **options: Any
     ) -> None:
-        config = self.config = config or resolve(_known(options), {}, Path.cwd())
+        config = self.config = config or resolve(_known(options), {}, None)
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
@@ -86,7 +86,7 @@ class Gateway:
         understudy = Understudy(loop)
         self._profile = _profile_file(config, self.releases.target)
         self._profiles = self._profile.read() if self._profile else {}
-        self._scheduler = Scheduler(config.margin, max_batch_bytes=config.max_batch_bytes, policy=policy)
+        self._scheduler = Scheduler(config.margin, max_batch_bytes=config.max_batch_bytes, policy=_policy(policy))
         self.requests = Dispatcher(
             self._scheduler,
             self.catalogue,
@@ -215,9 +215,13 @@ class Gateway:
         return _answer(result)
 
     def _question(self, model: str, item: Any, deadline: float | None, key: str | None, priority: int) -> Question:
+        if not self._looks:
+            raise RequestError("the gateway is not started; write: async with tb.Gateway(...)", code="not_ready")
         if model not in self._looks:
             names = ", ".join(self.catalogue.names) or "none yet"
             raise RequestError(f"there is no model {model!r}; served are: {names}", code="unknown_model")
+        if deadline is not None and deadline <= 0:
+            raise BadInput(f"the deadline is {deadline!r}; give seconds above zero")
         body = bytes(item) if isinstance(item, bytes | bytearray | memoryview) else msgspec.json.encode(item)
         now, limit_s = self.clock.now(), deadline or self.catalogue.models[model].deadline_s
         shape, identity = self._looks[model]
@@ -275,7 +279,7 @@ class Gateway:
 
     def status(self) -> dict[str, Any]:
         """What is running, as /v1/models and the page show it."""
-        reason, now = self.why_not_ready(), self.clock.now()
+        reason = self.why_not_ready()
         models = [
             {
                 **msgspec.to_builtins(msgspec.structs.replace(info, samples=[])),
@@ -285,7 +289,6 @@ class Gateway:
                 "reason": reason,
                 "workers": self.supervisor.workers_up,
                 "slots": self.supervisor.slots_up,
-                "served_s": round(now - self.catalogue.since[info.name], 3),
             }
             for info in self.catalogue.models.values()
         ]
@@ -293,7 +296,7 @@ class Gateway:
             "models": models,
             "workers": self.supervisor.describe(),
             "degraded": self.store.trouble,
-            "uptime_s": round(now - self._began, 3),
+            "uptime_s": round(self.clock.now() - self._began, 3),
             "pid": os.getpid(),
         }
 
@@ -301,6 +304,14 @@ class Gateway:
 def logs_json(config: Config) -> bool:
     """Whether log lines are JSON: as the option says, else by whether a person is watching."""
     return config.log_format == "json" or (config.log_format == "auto" and not sys.stderr.isatty())
+
+
+def _policy(chosen: str | Policy | None) -> Policy | None:
+    if not isinstance(chosen, str):
+        return chosen
+    if chosen not in POLICIES:
+        raise SetupError(f"there is no policy {chosen!r}; known are {', '.join(POLICIES)}")
+    return POLICIES[chosen]()
 
 
 def _known(given: dict[str, Any]) -> dict[str, Any]:

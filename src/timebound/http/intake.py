@@ -145,6 +145,8 @@ class Taken:
         """Submit every item; raises `RequestError` if the headers are wrong."""
         assert self.asked is not None
         items = self.asked.items
+        if not items:
+            raise RequestError("the request has no items", code="empty_body")
         key, priority, votes = None, self.asked.priority, False
         if b"idempotency-key" in fields:
             key = read_key(fields[b"idempotency-key"])
