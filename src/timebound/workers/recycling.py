@@ -27,7 +27,7 @@ class Recycling(msgspec.Struct, frozen=True, kw_only=True):
 
     def why(self, worker: Worker, now: float) -> str | None:
         """Which limit a worker has passed."""
-        if self.memory_bytes is not None and (held := memory_of(worker.child.pid)) > self.memory_bytes:
+        if self.memory_bytes is not None and (held := memory_of(worker.child.process.pid)) > self.memory_bytes:
             return f"it holds {held / 1e6:.0f} MB"
         if self.after_s is not None and now - worker.since > self.after_s:
             return f"it is {now - worker.since:.0f} s old"
