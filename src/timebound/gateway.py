@@ -35,8 +35,8 @@ from timebound.scheduler import Policy, Scheduler
 from timebound.store.choice import open_store
 from timebound.types import Body, ModelInfo, Quality, Question, Result, Source
 from timebound.versions import Traffic
+from timebound.workers.crew import Recycling
 from timebound.workers.messages import WorkerPlan
-from timebound.workers.recycling import Recycling
 from timebound.workers.slots import Slots
 from timebound.workers.supervisor import Supervisor
 from timebound.workers.understudy import Understudy

@@ -13,8 +13,7 @@ from timebound.events import Events, WorkerDown, WorkerUp
 from timebound.types import ModelInfo
 from timebound.workers import messages
 from timebound.workers.child import Child
-from timebound.workers.crew import Generation, Worker
-from timebound.workers.recycling import LOOK_EVERY_S, Recycling, memory_of
+from timebound.workers.crew import Generation, Recycling, Worker, memory_of
 from timebound.workers.slots import Dispatch
 from timebound.workers.understudy import Understudy
 
@@ -26,6 +25,7 @@ _LAST_BACKOFF_S = 10.0
 _STEADY_S = 5.0
 """A worker that was up for this long ends a row of quick deaths."""
 
+_LOOK_EVERY_S = 1.0
 _AFTER_FAILURE_S = 60.0
 """Nothing is recycled for so long after a replacement could not be loaded."""
 _NEVER = Recycling()
@@ -258,7 +258,7 @@ class Supervisor:
     async def _recycle(self) -> None:
         """Replace workers that have passed a limit, one at a time; the new one is warm before the old one goes."""
         while True:
-            await asyncio.sleep(LOOK_EVERY_S)
+            await asyncio.sleep(_LOOK_EVERY_S)
             for worker in self._of(self._generation):
                 why = None if not worker.is_up else self._recycling.why(worker, self._clock.now())
                 if why is None or worker.is_understudy or worker.is_leaving or self._is_reloading:
