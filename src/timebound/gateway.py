@@ -32,7 +32,7 @@ from timebound.releases import Releases
 from timebound.requests.dispatcher import Dispatcher
 from timebound.requests.identity import MAX_KEY, Identity
 from timebound.scheduler import Policy, Scheduler
-from timebound.store.choice import open_store
+from timebound.store.base import open_store
 from timebound.types import Body, ModelInfo, Quality, Question, Result, Source
 from timebound.versions import Traffic
 from timebound.workers.crew import Recycling

@@ -284,7 +284,9 @@ class Redis:
                 self._events.emit(TakenOver(key[0]))
             settle(OWNER)
         elif kind == b"j":
-            self._join(key, _Waiter(fingerprint, settle), fact / 1e3)
+            waiter = _Waiter(fingerprint, settle)
+            self._waiting.setdefault(key, []).append(waiter)
+            self._ask_when_over(key, waiter, fact / 1e3)
             settle(JOINED)
         else:
             settle(CONFLICT if kind == b"c" else self._found(key, fingerprint, fact, reply[1]))
@@ -300,10 +302,6 @@ class Redis:
         if stored.fingerprint != fingerprint:
             return CONFLICT
         return Claim(Kind.RESULT, stored.as_joined() if has_waited else stored)
-
-    def _join(self, key: Key, waiter: _Waiter, lease_left_s: float) -> None:
-        self._waiting.setdefault(key, []).append(waiter)
-        self._ask_when_over(key, waiter, lease_left_s)
 
     def _ask_when_over(self, key: Key, waiter: _Waiter, lease_left_s: float) -> None:
         # An owner that dies tells nobody: ask again when its lease would be over.
