@@ -30,7 +30,7 @@ from benchmarks.tools.load import free_port
 from benchmarks.tools.processes import Server
 from timebound.clock import MonotonicClock
 from timebound.lab.load.processes import process_tree
-from timebound.workers.recycling import memory_of
+from timebound.workers.crew import memory_of
 
 LOAD = 0.7
 SOAK_S, QUICK_S = 1800.0, 40.0

@@ -7,7 +7,8 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from timebound.workers import wire
+from timebound.types import Outcome, Report, Timing
+from timebound.workers import messages, wire
 
 PATHS = ("/order", "/predictions/order", "/predictions/anything", "/predictions/picture", "/predictions/bytes")
 PNG = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgAAAAAgABSK+kcQAAAABJRU5ErkJggg==")
@@ -257,12 +258,12 @@ def http_inputs(seed: int) -> Iterator[tuple[str, bytes]]:
 def frames(seed: int) -> Iterator[bytes]:
     """Frames of every kind of head, mutated, for ever."""
     dice = random.Random(seed)
-    heads: tuple[tuple[wire.Head, list[bytes]], ...] = (
-        (wire.Batch(1, "order", [1, 1]), [b"a", b"b"]),
-        (wire.Outcomes(1, ["", ""], ["application/json"] * 2, [1, 1], 0.1, 0.1, 0.1, 1, 1), [b"a", b"b"]),
-        (wire.Decision(1, True), []),
-        (wire.ErrandDone(1, "", "application/json", 1.0), [b"abc"]),
-        (wire.Failed("sentence", "trace"), []),
+    heads: tuple[tuple[messages.Head, list[bytes]], ...] = (
+        (messages.Batch(1, "order", [1, 1]), [b"a", b"b"]),
+        (messages.Outcomes(1, Report([Outcome(b"a"), Outcome(b"b")], Timing(0.1, 0.1, 0.1), 1, 1)), []),
+        (messages.Decision(1, True), []),
+        (messages.ErrandDone(1, Outcome(b"abc"), 1.0), []),
+        (messages.Failed("sentence", "trace"), []),
     )
     while True:
         head, payloads = dice.choice(heads)

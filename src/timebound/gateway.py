@@ -32,11 +32,11 @@ from timebound.releases import Releases
 from timebound.requests.dispatcher import Dispatcher
 from timebound.requests.identity import Identity, check_key
 from timebound.scheduler import POLICIES, Policy, Scheduler
-from timebound.store.choice import open_store
+from timebound.store.base import open_store
 from timebound.types import Body, ModelInfo, Quality, Question, Result, Source
 from timebound.versions import Traffic
-from timebound.workers.crew import WorkerPlan
-from timebound.workers.recycling import Recycling
+from timebound.workers.crew import Recycling
+from timebound.workers.messages import WorkerPlan
 from timebound.workers.slots import Slots
 from timebound.workers.supervisor import Supervisor
 from timebound.workers.understudy import Understudy
@@ -121,7 +121,7 @@ class Gateway:
     def _plan(self) -> WorkerPlan:
         config = self.config
         return WorkerPlan(
-            target=self.releases.target,
+            target=str(self.releases.target),
             cores=len(os.sched_getaffinity(0)),
             workers=config.workers,
             slots=config.slots,

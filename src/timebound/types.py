@@ -164,7 +164,7 @@ class Question(msgspec.Struct, eq=False):
     """The part of the gateway's memory that a large body takes; it is given back when nobody knows it any more."""
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class Outcome(msgspec.Struct, array_like=True, frozen=True):
     """What a worker says of one item: an answer (`code` is empty) or that item's error."""
 
     body: bytes
@@ -176,7 +176,7 @@ UNFINISHED = "unfinished"
 """The code of an item that fewer members than all make no answer of, though more may: no client ever sees it."""
 
 
-class Timing(msgspec.Struct, frozen=True):
+class Timing(msgspec.Struct, array_like=True, frozen=True):
     """Seconds a batch spent in each of a worker's stages."""
 
     prepare_s: float = 0.0
@@ -184,7 +184,7 @@ class Timing(msgspec.Struct, frozen=True):
     finish_s: float = 0.0
 
 
-class Report(msgspec.Struct, frozen=True):
+class Report(msgspec.Struct, array_like=True, frozen=True):
     """What a slot says of its batch: outcomes so far, and how long what took."""
 
     outcomes: list[Outcome]

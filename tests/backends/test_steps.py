@@ -84,7 +84,7 @@ def test_members_run_in_order_of_accuracy_per_second_where_accuracies_are_given(
 
         return run
 
-    net = Ensemble([member("slow", 3_000_000), member("quick", 10)], accuracies=[0.9, 0.8])
+    net = Ensemble(member("slow", 3_000_000), member("quick", 10), accuracies=[0.9, 0.8])
     net(BATCH)
     net.put_in_order()
     ran.clear()
@@ -93,7 +93,7 @@ def test_members_run_in_order_of_accuracy_per_second_where_accuracies_are_given(
 
 
 def test_without_accuracies_the_order_is_as_written() -> None:
-    net = Ensemble([adds(1), adds(2)])
+    net = Ensemble(adds(1), adds(2))
     net(BATCH)
     net.put_in_order()
     assert net.order == [0, 1]

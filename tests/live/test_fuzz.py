@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from tests.live.serving import MODELS, Serving, eventually
 
 from timebound.errors import WireError
-from timebound.workers.wire import KINDS, MAGIC, PREFIX, FrameReader
+from timebound.workers.messages import KINDS
+from timebound.workers.wire import MAGIC, PREFIX, FrameReader
 
 pytestmark = pytest.mark.live
 

@@ -13,7 +13,8 @@ import pytest
 import timebound as tb
 from timebound.clock import MonotonicClock
 from timebound.errors import RequestError
-from timebound.workers.errands import _THREADS, SIZE, Desk, Errands, _Call
+from timebound.workers.errands import _THREADS, SIZE, Desk, Errands
+from timebound.workers.messages import Call
 from timebound.workers.runner import Runner
 
 PATIENCE_S = 20.0
@@ -22,7 +23,7 @@ PATIENCE_S = 20.0
 def test_calls_that_are_stuck_are_left_behind_and_the_others_are_served() -> None:
     stuck, done = Event(), SimpleQueue[int]()
 
-    def run(call: _Call) -> None:
+    def run(call: Call) -> None:
         if call.duty == "hang":
             stuck.wait(PATIENCE_S)
         done.put(call.number)
@@ -30,9 +31,9 @@ def test_calls_that_are_stuck_are_left_behind_and_the_others_are_served() -> Non
     desk = Desk(run, MonotonicClock())
     try:
         for number in range(_THREADS):
-            desk.put(_Call(number, "hang", "m", memoryview(b"")))
+            desk.put(Call(number, "hang", "m", b""))
         for number in range(100, 108):
-            desk.put(_Call(number, "good", "m", memoryview(b"")))
+            desk.put(Call(number, "good", "m", b""))
         assert sorted(done.get(timeout=PATIENCE_S) for _ in range(8)) == list(range(100, 108))
     finally:
         stuck.set()
@@ -42,7 +43,7 @@ def test_every_call_is_served_once() -> None:
     done = SimpleQueue[int]()
     desk = Desk(lambda call: done.put(call.number), MonotonicClock())
     for number in range(50):
-        desk.put(_Call(number, "good", "m", memoryview(b"")))
+        desk.put(Call(number, "good", "m", b""))
     assert sorted(done.get(timeout=PATIENCE_S) for _ in range(50)) == list(range(50))
 
 
@@ -61,6 +62,6 @@ def test_only_what_the_operator_can_mend_is_logged_as_an_error(
     ours, theirs = socket.socketpair()
     with ours, theirs, caplog.at_level(logging.DEBUG):
         errands = Errands(theirs, {"picky": Runner(Picky(), MonotonicClock())})
-        errands.run(_Call(1, SIZE, "picky", memoryview(body)))
+        errands.run(Call(1, SIZE, "picky", body))
         assert ours.recv(1 << 16), "the gateway is answered either way"
     assert [record.levelno for record in caplog.records] == [level]

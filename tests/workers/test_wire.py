@@ -12,8 +12,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from timebound.errors import WireError
-from timebound.types import Body, ModelInfo
-from timebound.workers import wire
+from timebound.types import Body, ModelInfo, Outcome, Report, Timing
+from timebound.workers import messages, wire
 
 INFO = ModelInfo(
     name="digits",
@@ -27,59 +27,57 @@ INFO = ModelInfo(
     is_parallel=True,
     warm_up_s=0.25,
 )
-FRAMES: list[tuple[wire.Head, list[bytes]]] = [
-    (wire.Load("/srv/app.py", 2, 1, 10, "info", True), []),
-    (wire.Ready([INFO, ModelInfo(name="echo", body=Body.RAW)], 2), []),
-    (wire.Failed("cannot load: é", "Traceback ..."), []),
-    (wire.Stop(), []),
-    (wire.Batch(7, "digits", [2, 0, 3], votes=[1]), [b"ab", b"", b"\x00\xff\x01"]),
-    (
-        wire.Outcomes(7, ["", "bad_input"], ["application/json"] * 2, [2, 1], 0.1, 0.2, 0.3, 2, 3, {1: "[]"}),
-        [b"{}", b"x"],
-    ),
-    (wire.Decision(7, True), []),
-    (wire.Errand([8, 9], ["fallback", "size"], ["digits", "echo"], [2, 1]), [b"{}", b"x"]),
-    (wire.ErrandDone(8, "", "application/json", 40.0), [b"{}"]),
+OUTCOMES = [Outcome(b"{}"), Outcome(b"x", "bad_input")]
+FRAMES: list[tuple[messages.Head, list[bytes]]] = [
+    (messages.Load(messages.WorkerPlan(target="/srv/app.py", cores=2, log_json=True), 2, 1, 10), []),
+    (messages.Ready([INFO, ModelInfo(name="echo", body=Body.RAW)], 2), []),
+    (messages.Failed("cannot load: é", "Traceback ..."), []),
+    (messages.Stop(), []),
+    (messages.Batch(7, "digits", [2, 0, 3], votes=[1]), [b"ab", b"", b"\x00\xff\x01"]),
+    (messages.Outcomes(7, Report(OUTCOMES, Timing(0.1, 0.2, 0.3), 2, 3, {1: "[]"})), []),
+    (messages.Decision(7, True), []),
+    (messages.Errand([messages.Call(8, "fallback", "digits", b"{}"), messages.Call(9, "size", "echo", b"x")]), []),
+    (messages.ErrandDone(8, Outcome(b"{}"), 40.0), []),
 ]
 BY_KIND = pytest.mark.parametrize(("head", "payloads"), FRAMES, ids=lambda part: type(part).__name__)
 
 floats = st.floats(allow_nan=False)
 heads = st.one_of(
     st.sampled_from([head for head, payloads in FRAMES if not payloads]),
-    st.builds(wire.Failed, st.text(), st.text()),
+    st.builds(messages.Failed, st.text(), st.text()),
 )
 
 
 @st.composite
-def frames(draw: st.DrawFn) -> tuple[wire.Head, list[bytes]]:
+def frames(draw: st.DrawFn) -> tuple[messages.Head, list[bytes]]:
     """A frame without payloads, or a batch with some."""
     if draw(st.booleans()):
         return draw(heads), []
     payloads = draw(st.lists(st.binary(max_size=40), max_size=4))
     number = draw(st.integers(0, 2**63 - 1))
-    return wire.Batch(number, draw(st.text()), [len(p) for p in payloads]), payloads
+    return messages.Batch(number, draw(st.text()), [len(p) for p in payloads]), payloads
 
 
-def stream_of(*sent: tuple[wire.Head, list[bytes]]) -> bytes:
+def stream_of(*sent: tuple[messages.Head, list[bytes]]) -> bytes:
     return b"".join(b"".join(wire.encode(head, payloads)) for head, payloads in sent)
 
 
-def read_all(*chunks: bytes) -> list[tuple[wire.Head, bytes]]:
+def read_all(*chunks: bytes) -> list[tuple[messages.Head, bytes]]:
     reader = wire.FrameReader()
     return [(head, bytes(body)) for chunk in chunks for head, body in reader.feed(chunk)]
 
 
 def test_every_kind_of_frame_has_a_sample_here() -> None:
-    assert [type(head) for head, _ in FRAMES] == list(wire.KINDS)
+    assert [type(head) for head, _ in FRAMES] == list(messages.KINDS)
 
 
 @BY_KIND
-def test_a_frame_crosses_a_stream_unchanged(head: wire.Head, payloads: list[bytes]) -> None:
+def test_a_frame_crosses_a_stream_unchanged(head: messages.Head, payloads: list[bytes]) -> None:
     assert read_all(stream_of((head, payloads))) == [(head, b"".join(payloads))]
 
 
 @BY_KIND
-def test_a_frame_crosses_a_socket_unchanged(head: wire.Head, payloads: list[bytes]) -> None:
+def test_a_frame_crosses_a_socket_unchanged(head: messages.Head, payloads: list[bytes]) -> None:
     ours, theirs = wire.socket_pair()
     with ours, theirs:
         wire.write_frame(ours, head, payloads)
@@ -100,7 +98,7 @@ def test_the_end_of_a_socket_is_none_even_in_the_middle_of_a_frame() -> None:
 
 @given(st.lists(frames(), max_size=6), st.data())
 def test_any_chunking_of_a_stream_yields_the_same_frames(
-    sent: list[tuple[wire.Head, list[bytes]]], data: st.DataObject
+    sent: list[tuple[messages.Head, list[bytes]]], data: st.DataObject
 ) -> None:
     stream = stream_of(*sent)
     cuts = sorted(data.draw(st.sets(st.integers(0, len(stream)), max_size=20)))
@@ -115,7 +113,7 @@ def test_a_stream_may_come_byte_by_byte() -> None:
 
 def test_bodies_stay_readable_while_later_frames_arrive() -> None:
     reader = wire.FrameReader()
-    stream = stream_of(FRAMES[4], FRAMES[5])
+    stream = stream_of(FRAMES[4], (messages.Batch(8, "digits", [2, 1]), [b"{}", b"x"]))
     kept = [frame for start in range(0, len(stream), 7) for frame in reader.feed(stream[start : start + 7])]
     assert [bytes(body) for _, body in kept] == [b"ab\x00\xff\x01", b"{}x"]
 
@@ -134,7 +132,7 @@ def test_a_stream_of_anything_raises_nothing_but_a_wire_error(data: bytes) -> No
         read_all(data)
 
 
-@given(st.integers(0, len(wire.KINDS) - 1), st.binary(max_size=60))
+@given(st.integers(0, len(messages.KINDS) - 1), st.binary(max_size=60))
 @example(2, b"\x92\xa1\xff\xa0")  # a text that is not UTF-8
 @example(1, b"\x92\x91\x8a\xa7example" + b"\x91" * 5000)  # a value nested deeper than anybody means
 def test_a_head_of_anything_raises_nothing_but_a_wire_error(kind: int, head: bytes) -> None:
@@ -164,9 +162,9 @@ def test_lengths_that_do_not_fit_the_body_are_a_wire_error(lengths: list[int]) -
 def test_a_body_over_the_limit_is_refused_before_it_is_sent() -> None:
     payloads: list[Any] = [bytes(1 << 20)] * 4096  # one mebibyte, named 4096 times
     with pytest.raises(WireError, match="over the limit"):
-        wire.encode(wire.Batch(1, "m", []), payloads)
+        wire.encode(messages.Batch(1, "m", []), payloads)
 
 
 def test_payloads_are_not_copied() -> None:
     payload = b"large"
-    assert wire.encode(wire.Batch(1, "m", [5]), [payload])[1] is payload
+    assert wire.encode(messages.Batch(1, "m", [5]), [payload])[1] is payload

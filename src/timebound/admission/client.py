@@ -31,9 +31,8 @@ class Client:
     __slots__ = ("_burst", "_filled_at", "_tokens", "in_work", "terms")
 
     def __init__(self, terms: Terms) -> None:
-        self.terms = terms
+        self.adopt(terms)
         self.in_work = 0
-        self._burst = max(1.0, terms.burst or terms.rate or 1.0)
         self._tokens = self._burst
         self._filled_at = 0.0
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import msgspec
+
+T = TypeVar("T")
 
 
 class TensorSpec(msgspec.Struct, frozen=True):
@@ -69,12 +71,12 @@ class Place(msgspec.Struct, frozen=True):
     """The ONNX files opened here so far."""
 
 
-_place: ContextVar[Place | None] = ContextVar("timebound_place", default=None)
+_place: ContextVar[Place] = ContextVar("timebound_place")
 
 
 def current_place() -> Place:
     """The place set by the worker that is loading a model, or the working directory outside of one."""
-    return _place.get() or Place(Path.cwd())
+    return _place.get(None) or Place(Path.cwd())
 
 
 _slot: ContextVar[int] = ContextVar("timebound_slot", default=0)
@@ -86,20 +88,20 @@ def current_slot() -> int:
 
 
 @contextmanager
-def in_slot(number: int) -> Iterator[None]:
+def during(variable: ContextVar[T], value: T) -> Iterator[T]:
+    """Let a variable have this value inside the `with` block, in this thread."""
+    token = variable.set(value)
+    try:
+        yield value
+    finally:
+        variable.reset(token)
+
+
+def in_slot(number: int) -> AbstractContextManager[int]:
     """Compute for this slot inside the `with` block."""
-    token = _slot.set(number)
-    try:
-        yield
-    finally:
-        _slot.reset(token)
+    return during(_slot, number)
 
 
-@contextmanager
-def opened_in(place: Place) -> Iterator[Place]:
+def opened_in(place: Place) -> AbstractContextManager[Place]:
     """Open backends in `place` inside the `with` block."""
-    token = _place.set(place)
-    try:
-        yield place
-    finally:
-        _place.reset(token)
+    return during(_place, place)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from functools import partial
 from pathlib import PurePath
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from timebound.backends.base import Backend, TensorSpec
+from timebound.backends.base import Backend, TensorSpec, during
 from timebound.backends.python import PythonBackend
 from timebound.clock import MonotonicClock
 from timebound.errors import SetupError
@@ -22,18 +22,21 @@ _COMBINES = ("mean", "weighted", "vote")
 
 
 class Ensemble(Backend):
-    """Runs its members one after another on the same batch and combines their outputs.
+    """Runs its members (backends or callables) one after another on the same batch and combines their outputs.
 
-    `mean` and `weighted` average the outputs; `vote` gives each class the share of members whose
+    `mean` and `weighted` (give `weights`) average the outputs; `vote` gives each class the share of members whose
     largest output it is. Members must agree in output shape: an array of one row per item.
+
+    When time is short the first members answer alone, so write the best first; or give each one's held-out
+    accuracy, and they are put in order of accuracy per second as measured here. `names` say who is who where members'
+    votes are shown; without them files and functions go by their own names.
     """
 
     kind = "ensemble"
 
     def __init__(
         self,
-        members: Sequence[Backend | Callable[[Any], Any]],
-        *,
+        *members: Backend | Callable[[Any], Any],
         combine: str = "mean",
         weights: Sequence[float] | None = None,
         accuracies: Sequence[float] | None = None,
@@ -201,60 +204,28 @@ _cores: ContextVar[int] = ContextVar("timebound_cores", default=1)
 _stand_in: ContextVar[tuple[Ensemble, Any] | None] = ContextVar("timebound_stand_in", default=None)
 
 
-@contextmanager
-def _in_place_of(ensemble: Ensemble, value: Any) -> Iterator[None]:
+def _in_place_of(ensemble: Ensemble, value: Any) -> AbstractContextManager[object]:
     """Inside the `with` block, in this thread, the ensemble is not run: it gives `value`."""
-    token = _stand_in.set((ensemble, value))
-    try:
-        yield
-    finally:
-        _stand_in.reset(token)
+    return during(_stand_in, (ensemble, value))
 
 
-@contextmanager
-def heard_by(votes: Votes | None) -> Iterator[None]:
+def heard_by(votes: Votes | None) -> AbstractContextManager[object]:
     """Have `votes`, or nobody, hear the members of ensembles called inside the `with` block, in this thread."""
-    token = _votes.set(votes)
-    try:
-        yield
-    finally:
-        _votes.reset(token)
+    return during(_votes, votes)
 
 
-@contextmanager
-def on_cores(count: int) -> Iterator[None]:
+def on_cores(count: int) -> AbstractContextManager[object]:
     """Ensembles called inside the `with` block, in this thread, may use so many cores."""
-    token = _cores.set(count)
-    try:
-        yield
-    finally:
-        _cores.reset(token)
+    return during(_cores, count)
 
 
-@contextmanager
-def in_steps(steps: Steps) -> Iterator[None]:
+def in_steps(steps: Steps) -> AbstractContextManager[object]:
     """Take the steps inside the `with` block, in this thread."""
-    token = _steps.set(steps)
-    try:
-        yield
-    finally:
-        _steps.reset(token)
+    return during(_steps, steps)
 
 
-def ensemble(
-    *members: Backend | Callable[[Any], Any],
-    combine: str = "mean",
-    weights: Sequence[float] | None = None,
-    accuracies: Sequence[float] | None = None,
-    names: Sequence[str] | None = None,
-) -> Ensemble:
-    """Combine members (backends or callables) by "mean", "weighted" (give `weights`) or "vote".
-
-    When time is short the first members answer alone, so write the best first; or give each one's held-out
-    accuracy, and they are put in order of accuracy per second as measured here. `names` say who is who where members'
-    votes are shown; without them files and functions go by their own names.
-    """
-    return Ensemble(members, combine=combine, weights=weights, accuracies=accuracies, names=names)
+ensemble = Ensemble
+"""As users write it: `tb.ensemble(...)`."""
 
 
 def _ballots(rows: Any) -> Any:

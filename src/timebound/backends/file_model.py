@@ -9,20 +9,15 @@ from typing import Any, Protocol
 import msgspec
 import numpy as np
 
-from timebound.backends.base import TensorSpec
+from timebound.backends.base import Backend, TensorSpec
 from timebound.errors import BadInput, SetupError
 from timebound.model import Model
 
 
-class FileBackend(Protocol):
-    """A backend whose file says what it takes and gives; `max_batch` is the most it takes at once, if limited."""
+class FileBackend(Backend, Protocol):
+    """A backend whose file says what it takes and gives."""
 
     label: str
-    inputs: Sequence[TensorSpec]
-    outputs: Sequence[TensorSpec]
-    max_batch: int | None
-
-    def __call__(self, batch: Any) -> Any: ...
 
 
 def file_model(net: FileBackend, *, name: str, version: str = "1") -> Model:

@@ -29,7 +29,12 @@ class Session(Protocol):
 
 
 class OnnxBackend(Backend):
-    """One ONNX file. Calls from several threads share its weights, unless it is divided, and run side by side."""
+    """One ONNX file. Calls from several threads share its weights, unless it is divided, and run side by side.
+
+    Relative paths start at the folder of the served file. `engine` fixes what runs it; without, `--engine` or the
+    model's `engine` says so, else it is onnxruntime. `int8` is the same network in eight bits, for the engine
+    "onnxruntime-int8".
+    """
 
     kind = "onnx"
     parallel = True
@@ -101,15 +106,8 @@ class OnnxBackend(Backend):
         return [np.concatenate(parts) for parts in zip(*runs, strict=True)]
 
 
-def onnx(
-    path: str | Path, *, threads: int | None = None, engine: str | None = None, int8: str | Path | None = None
-) -> OnnxBackend:
-    """Open an ONNX file; relative paths start at the folder of the served file.
-
-    `engine` fixes what runs it; without, `--engine` or the model's `engine` says so, else it is onnxruntime. `int8` is
-    the same network in eight bits, for the engine "onnxruntime-int8".
-    """
-    return OnnxBackend(path, threads=threads, engine=engine, int8=int8)
+onnx = OnnxBackend
+"""As users write it: `tb.onnx(...)`."""
 
 
 def _file(place: Place, path: str | Path) -> Path:

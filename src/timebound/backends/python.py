@@ -25,6 +25,5 @@ class PythonBackend(Backend):
         return self._function(batch)
 
 
-def python(function: Callable[[Any], Any], *, parallel: bool = False) -> PythonBackend:
-    """Serve a callable that takes a batch."""
-    return PythonBackend(function, parallel=parallel)
+python = PythonBackend
+"""As users write it: `tb.python(...)`."""

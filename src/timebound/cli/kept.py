@@ -16,8 +16,7 @@ from timebound.clock import MonotonicClock
 from timebound.config import Config
 from timebound.errors import RequestError
 from timebound.events import Events
-from timebound.store.base import Entry, Kind, Store, Stored
-from timebound.store.choice import open_store
+from timebound.store.base import Entry, Kind, Store, Stored, open_store
 
 T = TypeVar("T")
 

@@ -18,7 +18,7 @@ from timebound.doctor.options import is_local
 from timebound.errors import SetupError
 from timebound.events import Events
 from timebound.store.address import Address, read_address
-from timebound.store.choice import open_store
+from timebound.store.base import open_store
 from timebound.store.link import Down, Link
 
 PINGS = 50

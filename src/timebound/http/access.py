@@ -1,11 +1,15 @@
-"""Who is asking, where API keys are configured: a key in the headers becomes a `Client`."""
+"""Who is asking, where API keys are configured: a key in the headers becomes a `Client`; and what needs a key."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from starlette.types import Scope
+
 from timebound.admission import Client, Keys
+from timebound.clock import Clock
 from timebound.errors import RequestError
+from timebound.http.admin import Admin, bearer_token
 
 _OPEN = ("/livez", "/readyz", "/", "/docs")
 """Probes carry no keys, and the pages hold nothing but themselves: what they show they ask for with a key."""
@@ -15,10 +19,15 @@ _OPERATORS = ("/v1/results", "/v1/reload")
 
 
 class Access:
-    """Finds the holder of the key that a request carries, and knows what needs none."""
+    """Finds the holder of the key that a request carries; the door of the server's own routes.
 
-    def __init__(self, keys: Keys, *, has_open_metrics: bool = False) -> None:
+    Models' routes look for themselves.
+    """
+
+    def __init__(self, keys: Keys, admin: Admin, clock: Clock, *, has_open_metrics: bool = False) -> None:
         self._keys = keys
+        self._admin = admin
+        self._clock = clock
         self._open = {*_OPEN, "/metrics"} if has_open_metrics else set(_OPEN)
 
     def find(self, headers: Iterable[tuple[bytes, bytes]]) -> Client | None:
@@ -32,19 +41,26 @@ class Access:
         token = None if bearer is None else bearer_token(bearer)
         return None if token is None else self._keys.find(token)
 
-    def is_open(self, path: str) -> bool:
-        """Whether this is answered without a key."""
-        return path in self._open or path.startswith(_OPEN_FOLDER)
+    def client(self, scope: Scope) -> Client:
+        """The holder of this request's key; raises `RequestError` if there is none."""
+        client = self.find(scope["headers"])
+        if client is None:
+            raise no_key()
+        return client
 
-    def is_operators(self, path: str) -> bool:
-        """Whether the admin token may take the place of a key here."""
-        return path.startswith(_OPERATORS)
-
-
-def bearer_token(value: bytes) -> bytes | None:
-    """The token of an `Authorization` header; None if it is of another scheme."""
-    scheme, _, token = value.partition(b" ")
-    return token.strip() if scheme.lower() == b"bearer" else None
+    def let_in(self, scope: Scope) -> Client | None:
+        """Count a call of one of the server's own routes; None if it needs no key. Raises `RequestError`."""
+        path = scope["path"]
+        if path in self._open or path.startswith(_OPEN_FOLDER):
+            return None
+        given = dict(scope["headers"]).get(b"authorization", b"")
+        if path.startswith(_OPERATORS) or self._admin.has_token(given):
+            client = self.find(scope["headers"])
+        else:
+            client = self.client(scope)
+        if client is not None:
+            client.count(self._clock.now())
+        return client
 
 
 def no_key() -> RequestError:

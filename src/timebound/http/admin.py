@@ -8,7 +8,6 @@ from ipaddress import ip_address
 from starlette.requests import Request as HttpRequest
 
 from timebound.errors import RequestError
-from timebound.http.access import bearer_token
 
 _FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
 _LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
@@ -63,3 +62,9 @@ def _is_of_no_other_page(request: HttpRequest, host: str) -> bool:
     if origin is not None and origin.partition("://")[2] != host:
         return False
     return request.headers.get("sec-fetch-site", "none") in ("none", "same-origin")
+
+
+def bearer_token(value: bytes) -> bytes | None:
+    """The token of an `Authorization` header; None if it is of another scheme."""
+    scheme, _, token = value.partition(b" ")
+    return token.strip() if scheme.lower() == b"bearer" else None

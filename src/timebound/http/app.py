@@ -21,9 +21,9 @@ from timebound.admission import Held, Hold
 from timebound.admission.held import SMALL
 from timebound.catalogue import Catalogue
 from timebound.errors import Refusal, RequestError
+from timebound.http.access import Access
 from timebound.http.control import Control
 from timebound.http.cors import Cors, as_head
-from timebound.http.guard import Guard
 from timebound.http.intake import Intake
 from timebound.http.openapi import openapi
 from timebound.http.problems import MEDIA, problem_body
@@ -73,7 +73,7 @@ class App:
         metrics: Callable[[], tuple[bytes, str]],
         results: Results,
         control: Control,
-        guard: Guard | None = None,
+        access: Access | None = None,
         cors: Cors | None = None,
         held: Held | None = None,
         max_body: int = 10_000_000,
@@ -82,7 +82,7 @@ class App:
         self._routes = routes.by_path
         self._served = served
         self._models = served.catalogue.models
-        self._guard = guard
+        self._access = access
         self._cors = cors
         self._held = held
         self._max_body = max_body
@@ -103,8 +103,8 @@ class App:
 
     async def _answer_cold(self, route: ModelRoute | None, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            if self._guard is not None:
-                scope[CLIENT] = self._guard.let_in(scope)
+            if self._access is not None:
+                scope[CLIENT] = self._access.let_in(scope)
             if route is not None:
                 raise RequestError("send a POST", code="method_not_allowed")
         except RequestError as error:
@@ -119,7 +119,7 @@ class App:
         """A request to a model by ASGI: the same way in, the same bounds, and a client that leaves has left."""
         hold = self._held.hold() if self._held is not None else None
         try:
-            client = self._guard.client(scope) if self._guard is not None else None
+            client = self._access.client(scope) if self._access is not None else None
             body = await self._read(HttpRequest(scope, receive), hold)
         except ClientDisconnect:
             return
@@ -181,7 +181,11 @@ class App:
             Route("/", _page("index.html")),
             Mount("/ui", _PageFiles(directory=UI)),
         ]
-        handlers: Mapping[Any, Any] = {HTTPException: self._on_http_error, Exception: _on_error}
+        handlers: Mapping[Any, Any] = {
+            RequestError: _on_refusal,
+            HTTPException: self._on_http_error,
+            Exception: _on_error,
+        }
         return Starlette(routes=routes, exception_handlers=handlers)
 
     async def _livez(self, request: HttpRequest) -> Response:
@@ -202,7 +206,7 @@ class App:
         return json_response({**self._served.status(), "version": __version__})
 
     async def _openapi(self, request: HttpRequest) -> Response:
-        return json_response(openapi(list(self._models.values()), __version__, needs_key=self._guard is not None))
+        return json_response(openapi(list(self._models.values()), __version__, needs_key=self._access is not None))
 
     async def _samples(self, request: HttpRequest) -> Response:
         info = self._models.get(request.path_params["model"])
@@ -211,12 +215,10 @@ class App:
     async def _no_model(self, request: HttpRequest) -> Response:
         reason = self._served.why_not_ready()
         if reason is not None:
-            return problem_response(_not_ready(reason))
+            raise _not_ready(reason)
         names = ", ".join(sorted(name for name in self._models if "@" not in name))
         name = request.path_params["model"]
-        return problem_response(
-            RequestError(f"there is no model {name!r}; this server has: {names}", code="unknown_model")
-        )
+        raise RequestError(f"there is no model {name!r}; this server has: {names}", code="unknown_model")
 
     async def _on_http_error(self, request: HttpRequest, error: HTTPException) -> Response:
         if error.status_code == 405:
@@ -263,6 +265,10 @@ def _page(name: str) -> Callable[[HttpRequest], Any]:
         return FileResponse(UI / name, headers=_PAGE_HEADERS)
 
     return page
+
+
+async def _on_refusal(request: HttpRequest, error: RequestError) -> Response:
+    return problem_response(error)
 
 
 async def _on_error(request: HttpRequest, error: Exception) -> Response:

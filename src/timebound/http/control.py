@@ -13,7 +13,7 @@ from starlette.routing import Route
 
 from timebound.errors import RequestError, SetupError
 from timebound.http.admin import Admin
-from timebound.http.responses import Handler, json_response, safely
+from timebound.http.responses import json_response
 from timebound.versions import Traffic
 
 log = logging.getLogger("timebound.http")
@@ -44,7 +44,7 @@ class Control:
             Route("/v1/models/{model}/rollback", self._checked(self._roll_back), methods=["POST"]),
         ]
 
-    def _checked(self, act: Callable[[HttpRequest], Awaitable[Any]]) -> Handler:
+    def _checked(self, act: Callable[[HttpRequest], Awaitable[Any]]) -> Callable[[HttpRequest], Awaitable[Response]]:
         async def handle(request: HttpRequest) -> Response:
             self._admin.check(request)
             try:
@@ -53,7 +53,7 @@ class Control:
                 log.error("not changed, asked for by %s %s: %s", request.method, request.url.path, error)
                 raise RequestError(str(error), code="reload_failed") from None
 
-        return safely(handle)
+        return handle
 
     async def _reload(self, request: HttpRequest) -> dict[str, Any]:
         return {"models": await self._reload_all()}

@@ -15,7 +15,6 @@ from timebound.http.app import App
 from timebound.http.bounded import Limits, State
 from timebound.http.control import Control
 from timebound.http.cors import Cors
-from timebound.http.guard import Guard
 from timebound.http.intake import Intake
 from timebound.http.listener import Listener, bind, tls_context
 from timebound.http.results import Results
@@ -36,7 +35,10 @@ class HttpFront:
         self._config = config
         self._keys = Keys(Path(config.keys).expanduser()) if config.keys is not None else None
         self._held = Held(config.max_held or max(256_000_000, 4 * config.max_body))
-        self._access = Access(self._keys, has_open_metrics=config.open_metrics) if self._keys is not None else None
+        self._admin = Admin(config.admin_token, needs_token=self._keys is not None)
+        self._access: Access | None = None
+        if self._keys is not None:
+            self._access = Access(self._keys, self._admin, gateway.clock, has_open_metrics=config.open_metrics)
         self._cors = Cors(config.cors_origins.split(",")) if config.cors_origins is not None else None
         self._routes = Routes()
         gateway.catalogue.listen(self._routes.add, lambda name, successor: self._routes.remove(name))
@@ -76,7 +78,7 @@ class HttpFront:
         reload: Callable[[], Awaitable[list[str]]],
         metrics: Callable[[], tuple[bytes, str]],
     ) -> App:
-        admin = Admin(self._config.admin_token, needs_token=self._access is not None)
+        admin = self._admin
         return App(
             intake,
             self._routes,
@@ -84,7 +86,7 @@ class HttpFront:
             metrics=metrics,
             results=Results(gateway.store, gateway.requests.is_running, admin, has_clients=self._access is not None),
             control=Control(gateway, reload, admin),
-            guard=Guard(self._access, admin, gateway.clock) if self._access is not None else None,
+            access=self._access,
             cors=self._cors,
             held=self._held,
             max_body=self._config.max_body,

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any, TypeAlias
+from typing import Any
 
 import msgspec
-from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from timebound.errors import RequestError
 from timebound.http.problems import MEDIA, from_error, headers_of, status_of
-
-Handler: TypeAlias = Callable[[HttpRequest], Awaitable[Response]]
 
 
 def json_response(value: Any, status: int = 200) -> Response:
@@ -24,15 +20,3 @@ def problem_response(error: RequestError) -> Response:
     """An error as problem+json."""
     headers = {name.decode(): value.decode() for name, value in headers_of(error)}
     return Response(from_error(error), status_of(error.code), headers, media_type=MEDIA.decode())
-
-
-def safely(handler: Handler) -> Handler:
-    """The same handler; an error that it raises is answered as a problem."""
-
-    async def handle(request: HttpRequest) -> Response:
-        try:
-            return await handler(request)
-        except RequestError as error:
-            return problem_response(error)
-
-    return handle

@@ -13,7 +13,7 @@ from timebound.admission import Client
 from timebound.errors import RequestError
 from timebound.http.admin import Admin
 from timebound.http.intake import in_namespace
-from timebound.http.responses import json_response, safely
+from timebound.http.responses import json_response
 from timebound.store.base import Store, Stored
 
 _MOST_LISTED = 10_000
@@ -39,9 +39,9 @@ class Results:
     def routes(self) -> list[Route]:
         """What to mount."""
         return [
-            Route("/v1/results", safely(self._many), methods=["GET", "DELETE"]),
-            Route("/v1/results/{model}", safely(self._many), methods=["GET", "DELETE"]),
-            Route("/v1/results/{model}/{key:path}", safely(self._one), methods=["GET", "DELETE"]),
+            Route("/v1/results", self._many, methods=["GET", "DELETE"]),
+            Route("/v1/results/{model}", self._many, methods=["GET", "DELETE"]),
+            Route("/v1/results/{model}/{key:path}", self._one, methods=["GET", "DELETE"]),
         ]
 
     async def _one(self, request: HttpRequest) -> Response:

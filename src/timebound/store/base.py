@@ -11,13 +11,18 @@ Nothing here blocks or raises: a store that is in trouble says UNAVAILABLE, at o
 
 from __future__ import annotations
 
+import asyncio
 import enum
 from collections.abc import AsyncIterator, Callable
+from importlib import import_module
 from typing import Protocol, TypeAlias
 
 import msgspec
 
-from timebound.types import Result, Source
+from timebound.clock import Clock
+from timebound.config import Config
+from timebound.events import Events
+from timebound.types import STORES, Result, Source
 
 Key: TypeAlias = tuple[str, str]
 """The name of a model and a request's key."""
@@ -108,3 +113,10 @@ class Store(Protocol):
 
     async def clear(self, model: str | None, key: str | None = None) -> int:
         """Forget one key, a model's results or all; how many there were."""
+
+
+def open_store(config: Config, *, clock: Clock, events: Events, loop: asyncio.AbstractEventLoop) -> Store:
+    """The store that the options ask for, a line in `types.STORES`; raises `SetupError` if its URL cannot be read."""
+    module = import_module(STORES[config.store.partition(":")[0]])
+    opened: Store = module.open_store(config, clock=clock, events=events, loop=loop)
+    return opened

@@ -99,18 +99,9 @@ class Link:
 
     async def ask(self, *command: Any) -> Any:
         """Send a command and wait for its reply; raises `Down` or `hiredis.ReplyError`."""
-        reply: asyncio.Future[Any] = self._loop.create_future()
-
-        def done(value: Any) -> None:
-            if reply.done():
-                return
-            if isinstance(value, Exception):
-                reply.set_exception(value)
-            else:
-                reply.set_result(value)
-
-        self.send(done, *command)
-        return await reply
+        if self._wire is None or not self.is_up:
+            raise Down(self.reason)
+        return await self._wire.ask(command)
 
     async def _keep_connected(self, first: asyncio.Future[None]) -> None:
         failures = 0
@@ -166,17 +157,11 @@ class Link:
             await self._loop.create_connection(lambda: wire, address.host, address.port, ssl=address.tls)
 
     async def _greet(self, wire: _Wire) -> None:
-        replies: list[asyncio.Future[Any]] = []
-        for command in [*self._hello(), *self._greeting(), ("PING",)]:
-            reply = self._loop.create_future()
-            if command[0] == "SUBSCRIBE":
-                reply.set_result(None)
-            replies.append(reply)
-            wire.send(_setter(reply), command)
-        for reply in replies:
-            value = await reply
-            if isinstance(value, Exception) and not str(value).startswith(_FULL):
-                raise value
+        commands = [*self._hello(), *self._greeting(), ("PING",)]
+        replies = [wire.ask(command) for command in commands]
+        for reply in await asyncio.gather(*replies, return_exceptions=True):
+            if isinstance(reply, BaseException) and not str(reply).startswith(_FULL):
+                raise reply
 
     def _hello(self) -> list[tuple[Any, ...]]:
         address = self._address
@@ -241,6 +226,23 @@ class _Wire(asyncio.Protocol):
         if self._timer is None:
             self._timer = self._loop.call_later(self._link.patience_s, self._check)
 
+    def ask(self, command: tuple[Any, ...]) -> asyncio.Future[Any]:
+        """The reply to come, or the exception in its place; nothing is replied to a subscription."""
+        reply: asyncio.Future[Any] = self._loop.create_future()
+
+        def done(value: Any) -> None:
+            if reply.done():
+                return
+            if isinstance(value, Exception):
+                reply.set_exception(value)
+            else:
+                reply.set_result(value)
+
+        self.send(done, command)
+        if command[0] == "SUBSCRIBE":
+            reply.set_result(None)
+        return reply
+
     def _flush(self) -> None:
         if self._unsent and self._transport is not None:
             self._transport.write(b"".join(self._unsent))
@@ -298,14 +300,6 @@ class _Wire(asyncio.Protocol):
 
 
 _NOTHING = object()
-
-
-def _setter(reply: asyncio.Future[Any]) -> Done:
-    def done(value: Any) -> None:
-        if not reply.done():
-            reply.set_result(value)
-
-    return done
 
 
 def _explain(error: str) -> str:

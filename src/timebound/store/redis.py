@@ -18,6 +18,8 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from functools import partial
+from hashlib import sha1
+from pathlib import Path
 from typing import Any
 
 import hiredis
@@ -33,11 +35,16 @@ from timebound.store.base import CONFLICT, JOINED, OWNER, UNAVAILABLE, Claim, En
 from timebound.store.link import Done, Down, Link
 from timebound.store.listing import Listing
 from timebound.store.memory import Memory
-from timebound.store.scripts import ABANDON, CLAIM, COMPLETE
 from timebound.store.value import UnknownLayout, decode, encode
 from timebound.types import Quality
 
 log = logging.getLogger("timebound.store")
+
+CLAIM, COMPLETE, ABANDON = (
+    Path(__file__).with_name(f"{name}.lua").read_bytes() for name in ("claim", "complete", "abandon")
+)
+_SHA = {script: sha1(script).hexdigest() for script in (CLAIM, COMPLETE, ABANDON)}
+"""Scripts are loaded once per connection, then called by their hash."""
 
 _CLAIM_KEPT_MS = 4_000_000
 """Longer than the longest deadline. A claim ends with its owner's lease; this only clears it away."""
@@ -181,7 +188,7 @@ class Redis:
         self._epoch += 1
         return [
             *([("DEL", self._last_lease)] if self._last_lease else []),  # what is left of its claims is free, at once
-            *(("SCRIPT", "LOAD", script.text) for script in (CLAIM, COMPLETE, ABANDON)),
+            *(("SCRIPT", "LOAD", script) for script in _SHA),
             ("SUBSCRIBE", self._inbox, f"{self._space}:all"),
             self._take_lease(),  # a server that cannot be written to, such as a replica, is found out here
         ]
@@ -261,7 +268,7 @@ class Redis:
 
     def _send_claim(self, key: Key, fingerprint: bytes, done: Done | None) -> None:
         arguments = (self._owner, fingerprint, self._inbox, self._leases, str(_CLAIM_KEPT_MS))
-        self._link.send(done, "EVALSHA", CLAIM.sha, "2", self._result_key(key), self._claim_key(key), *arguments)
+        self._link.send(done, "EVALSHA", _SHA[CLAIM], "2", self._result_key(key), self._claim_key(key), *arguments)
 
     def _claimed(self, key: Key, fingerprint: bytes, settle: Settle, reply: Any) -> None:
         if isinstance(reply, Exception):
@@ -277,7 +284,9 @@ class Redis:
                 self._events.emit(TakenOver(key[0]))
             settle(OWNER)
         elif kind == b"j":
-            self._join(key, _Waiter(fingerprint, settle), fact / 1e3)
+            waiter = _Waiter(fingerprint, settle)
+            self._waiting.setdefault(key, []).append(waiter)
+            self._ask_when_over(key, waiter, fact / 1e3)
             settle(JOINED)
         else:
             settle(CONFLICT if kind == b"c" else self._found(key, fingerprint, fact, reply[1]))
@@ -293,10 +302,6 @@ class Redis:
         if stored.fingerprint != fingerprint:
             return CONFLICT
         return Claim(Kind.RESULT, stored.as_joined() if has_waited else stored)
-
-    def _join(self, key: Key, waiter: _Waiter, lease_left_s: float) -> None:
-        self._waiting.setdefault(key, []).append(waiter)
-        self._ask_when_over(key, waiter, lease_left_s)
 
     def _ask_when_over(self, key: Key, waiter: _Waiter, lease_left_s: float) -> None:
         # An owner that dies tells nobody: ask again when its lease would be over.
@@ -342,7 +347,7 @@ class Redis:
             self._in_flight_bytes += len(late.value)
             keys = (self._result_key(late.key), self._claim_key(late.key))
             keep_ms = str(max(1, int(late.keep_s * 1e3)))
-            self._link.send(partial(self._written, late), "EVALSHA", COMPLETE.sha, "2", *keys, late.value, keep_ms)
+            self._link.send(partial(self._written, late), "EVALSHA", _SHA[COMPLETE], "2", *keys, late.value, keep_ms)
 
     def _written(self, late: Unwritten, reply: Any) -> None:
         self._in_flight_bytes -= len(late.value)
@@ -382,7 +387,7 @@ class Redis:
         self._let_go(key, work)
 
     def _free(self, key: Key) -> None:
-        self._link.send(None, "EVALSHA", ABANDON.sha, "1", self._claim_key(key), self._owner)
+        self._link.send(None, "EVALSHA", _SHA[ABANDON], "1", self._claim_key(key), self._owner)
 
     def _heard(self, message: list[Any]) -> None:
         """A message came: a result or an abandoned claim for our inbox, or word that results were cleared."""

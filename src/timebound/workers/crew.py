@@ -1,52 +1,26 @@
-"""Workers as the supervisor keeps them: a child process, its slots, and the generation it belongs to."""
+"""Workers as the supervisor keeps them: a child process, its slots, its generation, and when it has had its day."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
-from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
 from timebound.types import Loss, ModelInfo
-from timebound.workers import wire
+from timebound.workers import messages
 from timebound.workers.child import Child, is_stopped
 from timebound.workers.slots import Dispatch, Slot
 
-
-class WorkerPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What workers to run; None leaves a number to the machine and the backend."""
-
-    target: Path
-    cores: int
-    workers: int | None = None
-    slots: int | None = None
-    threads: int | None = None
-    engines: dict[str, str] = {}
-    """By model, what its ONNX files run on; under "" for all others."""
-    log_level: str = "info"
-    log_json: bool = False
-    versions: dict[str, list[str]] = {}
-    """By model, the versions to load."""
-
-    def strangers(self, models: Sequence[ModelInfo]) -> list[str]:
-        """What `engines` names and is not among these models; versions of a model go by its own name."""
-        there = {"", *(info.name.partition("@")[0] for info in models)}
-        return [name for name in self.engines if name not in there]
-
-    def wanted(self, slots: int) -> int:
-        """How many workers to run, if one of them has so many slots."""
-        # A backend that runs in threads serves all cores from one copy of the weights; others need processes.
-        if self.workers is None and self.slots is None and slots < self.cores:
-            return self.cores
-        return self.workers or 1
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 class Generation:
     """Workers that loaded the target at one time. A reload makes a new one; the old one leaves when that is up."""
 
-    def __init__(self, number: int, plan: WorkerPlan) -> None:
+    def __init__(self, number: int, plan: messages.WorkerPlan) -> None:
         self.number = number
         self.plan = plan
         self.models: list[ModelInfo] = []
@@ -82,7 +56,7 @@ class Worker:
             self.is_lost = True
             if self.is_up:
                 self.is_up = False
-                self.child.kill()  # if it lives, it is out of step; the next one is not
+                self.child.process.kill()  # if it lives, it is out of step; the next one is not
                 # No more batches; what becomes of those it ran depends on how it ended, which is known in a moment.
                 dispatch.retire(self.slots, lambda: None)
 
@@ -100,8 +74,8 @@ class Worker:
 
     def hang(self) -> None:
         """A batch takes far too long: end the process."""
-        self._hung_as = Loss.STOPPED if is_stopped(self.child.pid) else Loss.HUNG
-        self.child.kill()
+        self._hung_as = Loss.STOPPED if is_stopped(self.child.process.pid) else Loss.HUNG
+        self.child.process.kill()
 
     def loss(self, code: int | None) -> Loss:
         """How it was lost, if it ended with this exit code."""
@@ -113,16 +87,16 @@ class Worker:
         """Give it no more batches, and let it go when those it runs are done."""
         self.is_leaving = True
         if self.is_understudy:
-            self.child.control.send(wire.Stop())  # the next one has taken over; it leaves when its calls are done
+            self.child.send(messages.Stop())  # the next one has taken over; it leaves when its calls are done
         elif not self.slots:
-            self.child.kill()
+            self.child.process.kill()
         elif self.is_up:
             dispatch.retire(self.slots, self._let_go)
 
     def _let_go(self) -> None:
         if self.is_up:
             self.is_up = False
-            self.child.control.send(wire.Stop())
+            self.child.send(messages.Stop())
 
     @property
     def items(self) -> int:
@@ -133,7 +107,7 @@ class Worker:
         """As people and pages see it."""
         return {
             "worker": self.child.number,
-            "pid": self.child.pid,
+            "pid": self.child.process.pid,
             "slots": len(self.slots),
             "is_up": self.is_up,
             "is_understudy": self.is_understudy,
@@ -141,3 +115,34 @@ class Worker:
             "is_leaving": self.is_leaving,
             "requests": self.items,
         }
+
+
+class Recycling(msgspec.Struct, frozen=True, kw_only=True):
+    """Limits on one worker, which is replaced by a fresh one when it passes them; None is no limit."""
+
+    memory_bytes: int | None = None
+    after_s: float | None = None
+    requests: int | None = None
+
+    @property
+    def is_on(self) -> bool:
+        """Whether there is any limit."""
+        return (self.memory_bytes, self.after_s, self.requests) != (None, None, None)
+
+    def why(self, worker: Worker, now: float) -> str | None:
+        """Which limit a worker has passed."""
+        if self.memory_bytes is not None and (held := memory_of(worker.child.process.pid)) > self.memory_bytes:
+            return f"it holds {held / 1e6:.0f} MB"
+        if self.after_s is not None and now - worker.since > self.after_s:
+            return f"it is {now - worker.since:.0f} s old"
+        if self.requests is not None and worker.items > self.requests:
+            return f"it was given {worker.items} requests"
+        return None
+
+
+def memory_of(pid: int) -> int:
+    """Resident bytes of a process; 0 if it is gone."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE_BYTES
+    except (OSError, IndexError):
+        return 0

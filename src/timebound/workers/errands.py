@@ -17,14 +17,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from queue import SimpleQueue
 
-import msgspec
-
 from timebound.clock import Clock, MonotonicClock
 from timebound.errors import RequestError, SetupError
 from timebound.model import example_body
 from timebound.target import describe, sentence, understudies
 from timebound.types import Outcome
-from timebound.workers import wire
+from timebound.workers import messages, wire
 from timebound.workers.runner import Runner, failure
 
 log = logging.getLogger("timebound.understudy")
@@ -36,36 +34,28 @@ _THREADS = 4
 _MOST_THREADS = 64
 
 
-def serve_errands(control: socket.socket, errands: socket.socket, load: wire.Load) -> int:
+def serve_errands(control: socket.socket, errands: socket.socket, load: messages.Load) -> int:
     """Serve until the gateway closes its end or says stop."""
     try:
         clock = MonotonicClock()
         runners = {
-            r.name: r for r in (Runner(model, clock) for model in understudies(Path(load.target), load.versions))
+            r.name: r
+            for r in (Runner(model, clock) for model in understudies(Path(load.plan.target), load.plan.versions))
         }
         for runner in runners.values():
             _rehearse(runner)
     except Exception as error:
-        wire.write_frame(control, wire.Failed(sentence(error), traceback.format_exc()))
+        wire.write_frame(control, messages.Failed(sentence(error), traceback.format_exc()))
         return 2
     sys.setswitchinterval(0.001)  # a call that computes must not hold up the others for long
     threading.Thread(target=_leave_with, args=(control,), name="control", daemon=True).start()
-    wire.write_frame(control, wire.Ready([], 1))
+    wire.write_frame(control, messages.Ready([], 1))
     desk = Desk(Errands(errands, runners).run, clock)
     while (frame := wire.read_frame(errands)) is not None:
-        errand, body = frame
-        assert isinstance(errand, wire.Errand)
-        parts = wire.split(body, errand.lengths)
-        for number, duty, model, part in zip(errand.numbers, errand.duties, errand.models, parts, strict=True):
-            desk.put(_Call(number, duty, model, part))
+        assert isinstance(frame[0], messages.Errand)
+        for call in frame[0].calls:
+            desk.put(call)
     return 0
-
-
-class _Call(msgspec.Struct):
-    number: int
-    duty: str
-    model: str
-    body: memoryview
 
 
 class Errands:
@@ -76,7 +66,7 @@ class Errands:
         self._runners = runners
         self._sending = threading.Lock()
 
-    def run(self, call: _Call) -> None:
+    def run(self, call: messages.Call) -> None:
         """Never raises for what the user's code did."""
         try:
             outcome, size = _run(self._runners[call.model], call.duty, call.body)
@@ -85,23 +75,22 @@ class Errands:
             level = logging.DEBUG if isinstance(error, RequestError) else logging.ERROR
             log.log(level, "%s.%s failed: %s", call.model, call.duty, describe(error))
             outcome, size = failure("model_failed", f"{call.duty} failed"), 1.0
-        done = wire.ErrandDone(call.number, outcome.code, outcome.media, size)
         with self._sending:
-            wire.write_frame(self._sock, done, [outcome.body])
+            wire.write_frame(self._sock, messages.ErrandDone(call.number, outcome, size))
 
 
 class Desk:
     """Threads that take calls in order; for each that is stuck another one is started."""
 
-    def __init__(self, run: Callable[[_Call], None], clock: Clock) -> None:
+    def __init__(self, run: Callable[[messages.Call], None], clock: Clock) -> None:
         self._run = run
         self._clock = clock
-        self._calls: SimpleQueue[_Call] = SimpleQueue()
+        self._calls: SimpleQueue[messages.Call] = SimpleQueue()
         self._clerks = [_Clerk(self._calls, run, clock) for _ in range(_THREADS)]
         self._has_work = threading.Event()
         threading.Thread(target=self._watch, name="desk", daemon=True).start()
 
-    def put(self, call: _Call) -> None:
+    def put(self, call: messages.Call) -> None:
         """Have a call run soon."""
         self._calls.put(call)
         self._has_work.set()
@@ -128,7 +117,7 @@ class Desk:
 
 
 class _Clerk:
-    def __init__(self, calls: SimpleQueue[_Call], run: Callable[[_Call], None], clock: Clock) -> None:
+    def __init__(self, calls: SimpleQueue[messages.Call], run: Callable[[messages.Call], None], clock: Clock) -> None:
         self._calls = calls
         self._run = run
         self._clock = clock
@@ -154,7 +143,7 @@ class _Clerk:
             self._since = None
 
 
-def _run(runner: Runner, duty: str, body: memoryview | bytes) -> tuple[Outcome, float]:
+def _run(runner: Runner, duty: str, body: bytes) -> tuple[Outcome, float]:
     request = runner.decode(body)
     if duty == SIZE:
         return Outcome(b""), float(runner.model.size(request))

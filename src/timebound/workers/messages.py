@@ -2,30 +2,53 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import msgspec
 
-from timebound.types import ModelInfo
+from timebound.types import ModelInfo, Outcome, Report
+
+
+class WorkerPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What workers to run; None leaves a number to the machine and the backend."""
+
+    target: str
+    cores: int
+    workers: int | None = None
+    slots: int | None = None
+    threads: int | None = None
+    engines: dict[str, str] = {}
+    """By model, what its ONNX files run on; under "" for all others."""
+    log_level: str = "info"
+    log_json: bool = False
+    versions: dict[str, list[str]] = {}
+    """By model, the versions to load; without a word, the newest."""
+
+    def strangers(self, models: Sequence[ModelInfo]) -> list[str]:
+        """What `engines` names and is not among these models; versions of a model go by its own name."""
+        there = {"", *(info.base for info in models)}
+        return [name for name in self.engines if name not in there]
+
+    def wanted(self, slots: int) -> int:
+        """How many workers to run, if one of them has so many slots."""
+        # A backend that runs in threads serves all cores from one copy of the weights; others need processes.
+        if self.workers is None and self.slots is None and slots < self.cores:
+            return self.cores
+        return self.workers or 1
 
 
 class Load(msgspec.Struct, array_like=True, frozen=True):
-    """Gateway to worker, control: load this target; use at most `max_slots` slots, `threads` each.
+    """Gateway to worker, control: load the plan's target; use at most `max_slots` slots, `threads` each.
 
     An understudy imports the target without loading it: no weights, and no slots that infer.
     """
 
-    target: str
+    plan: WorkerPlan
     max_slots: int
     threads: int
     niceness: int
-    log_level: str
-    log_json: bool
     is_understudy: bool = False
-    versions: dict[str, list[str]] = {}
-    """By model, the versions to load; without a word, the newest."""
-    engines: dict[str, str] = {}
-    """By model, what its ONNX files run on; under "" for all others."""
 
 
 class Ready(msgspec.Struct, array_like=True, frozen=True):
@@ -63,25 +86,14 @@ class Batch(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Outcomes(msgspec.Struct, array_like=True, frozen=True):
-    """Worker to gateway, slot: one outcome per item of the batch, in order.
+    """Worker to gateway, slot: what became of the batch.
 
-    With fewer `members` than `of_members` these are the best answers so far, and the worker waits for a `Decision`,
-    unless it `is_note`: then it goes on.
+    With fewer members than all these are the best answers so far, and the worker waits for a `Decision`, unless the
+    report `is_note`: then it goes on.
     """
 
     id: int
-    codes: list[str]
-    media: list[str]
-    lengths: list[int]
-    prepare_s: float
-    infer_s: float
-    finish_s: float
-    members: int
-    of_members: int
-    votes: dict[int, str] = {}
-    """By place, for the items that asked: what each member says by itself."""
-    is_note: bool = False
-    is_short_of_memory: bool = False
+    report: Report
 
 
 class Decision(msgspec.Struct, array_like=True, frozen=True):
@@ -91,21 +103,26 @@ class Decision(msgspec.Struct, array_like=True, frozen=True):
     go: bool
 
 
-class Errand(msgspec.Struct, array_like=True, frozen=True):
-    """Gateway to understudy: for each payload run `fallback` or `size` of its model."""
+class Call(msgspec.Struct, array_like=True, frozen=True):
+    """One thing to be done by an understudy: run `fallback` or `size`, the `duty`, of a model on this body."""
 
-    numbers: list[int]
-    duties: list[str]
-    models: list[str]
-    lengths: list[int]
+    number: int
+    duty: str
+    model: str
+    body: bytes
+
+
+class Errand(msgspec.Struct, array_like=True, frozen=True):
+    """Gateway to understudy: run these calls."""
+
+    calls: list[Call]
 
 
 class ErrandDone(msgspec.Struct, array_like=True, frozen=True):
-    """Understudy to gateway: a size, or an answer (its bytes are the body), or a code that says why not."""
+    """Understudy to gateway: a size, or an answer, or an outcome whose code says why not."""
 
     number: int
-    code: str
-    media: str
+    outcome: Outcome
     size: float
 
 

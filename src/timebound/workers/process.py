@@ -21,7 +21,7 @@ from timebound.clock import Clock, MonotonicClock
 from timebound.log import set_up_logging
 from timebound.model import doubtful_attributes
 from timebound.target import load_models, sentence
-from timebound.workers import wire
+from timebound.workers import messages, wire
 from timebound.workers.errands import serve_errands
 from timebound.workers.members import open_runner
 from timebound.workers.runner import Runner
@@ -38,16 +38,16 @@ def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     control, *slots = (socket.socket(fileno=int(fd)) for fd in arguments)
     frame = wire.read_frame(control)
-    if frame is None or not isinstance(frame[0], wire.Load):
+    if frame is None or not isinstance(frame[0], messages.Load):
         return 1
     load = frame[0]
-    set_up_logging(load.log_level, as_json=load.log_json)
+    set_up_logging(load.plan.log_level, as_json=load.plan.log_json)
     if load.is_understudy:
         return serve_errands(control, slots[0], load)
     try:
         runners, ready = _open(load)
     except Exception as error:
-        wire.write_frame(control, wire.Failed(sentence(error), traceback.format_exc()))
+        wire.write_frame(control, messages.Failed(sentence(error), traceback.format_exc()))
         return 2
     threads = [
         threading.Thread(target=_compute, args=(number, sock, runners), name=f"slot-{number}", daemon=True)
@@ -70,9 +70,10 @@ def _compute(number: int, sock: socket.socket, runners: Mapping[str, Runner]) ->
         serve_slot(sock, runners)
 
 
-def _open(load: wire.Load) -> tuple[Mapping[str, Runner], wire.Ready]:
+def _open(load: messages.Load) -> tuple[Mapping[str, Runner], messages.Ready]:
+    plan = load.plan
     models = load_models(
-        Path(load.target), threads=load.threads, slots=load.max_slots, engines=load.engines, versions=load.versions
+        Path(plan.target), threads=load.threads, slots=load.max_slots, engines=plan.engines, versions=plan.versions
     )
     clock = MonotonicClock()
     runners = {runner.name: runner for runner in (open_runner(model, clock) for model in models)}
@@ -82,7 +83,7 @@ def _open(load: wire.Load) -> tuple[Mapping[str, Runner], wire.Ready]:
         _divide(runner, slots, clock)
     _return_memory()
     doubts = [doubt for model in models for doubt in doubtful_attributes(type(model))]
-    return runners, wire.Ready(infos, slots, doubts)
+    return runners, messages.Ready(infos, slots, doubts)
 
 
 def _divide(runner: Runner, slots: int, clock: Clock) -> None:

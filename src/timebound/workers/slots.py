@@ -5,17 +5,16 @@ The gateway's end is fed by its event loop; the worker's is a thread that blocks
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import socket
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import Protocol, cast
+from typing import Protocol
 
 from timebound.errors import TimeboundError, WireError
-from timebound.types import Loss, Outcome, Report, Timing
-from timebound.workers import wire
+from timebound.types import Loss, Report
+from timebound.workers import messages, wire
 
 log = logging.getLogger("timebound.workers")
 
@@ -30,7 +29,7 @@ class Dispatch(Protocol):
     def strain(self, *, is_on: bool) -> None: ...
 
 
-class Slot(asyncio.Protocol):
+class Slot(wire.Channel):
     """One batch at a time in a worker, over a socket of its own."""
 
     def __init__(
@@ -43,6 +42,7 @@ class Slot(asyncio.Protocol):
         on_lost: Callable[[], None],
         on_hang: Callable[[], None],
     ) -> None:
+        super().__init__()
         self.worker = worker
         self.number = number
         self.siblings = siblings
@@ -53,61 +53,24 @@ class Slot(asyncio.Protocol):
         """Ends the whole worker, because a batch hangs here."""
         self.items = 0
         """Items it was given so far."""
-        self._transport: asyncio.Transport | None = None
-        self._reader = wire.FrameReader()
         self._batch_id: int | None = None
 
     def __repr__(self) -> str:
-        return f"Slot({self.worker}.{self.number})"
+        return f"slot {self.worker}.{self.number}"
 
-    async def open(self, sock: socket.socket) -> None:
-        """Take over the gateway's end of the slot's socket and offer the slot for work."""
-        loop = asyncio.get_running_loop()
-        await loop.create_unix_connection(lambda: self, sock=sock)
-
-    def send(self, head: wire.Batch, payloads: Sequence[bytes]) -> None:
+    def start(self, batch: messages.Batch, payloads: Sequence[bytes]) -> None:
         """Start a batch here."""
-        self._batch_id = head.id
+        self._batch_id = batch.id
         self.items += len(payloads)
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.writelines(wire.encode(head, payloads))
-
-    def decide(self, batch_id: int, *, go: bool) -> None:
-        """Tell the slot whether its batch goes on with the next member."""
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.writelines(wire.encode(wire.Decision(batch_id, go)))
-
-    def close(self) -> None:
-        """Drop the connection."""
-        if self._transport is not None:
-            self._transport.abort()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-
-    def data_received(self, data: bytes) -> None:
-        try:
-            for head, body in self._reader.feed(data):
-                self._receive(head, body)
-        except WireError as error:
-            log.error("slot %s breaks the wire format: %s", self, error)
-            self.close()
+        self.send(batch, payloads)
 
     def connection_lost(self, error: Exception | None) -> None:
         self._on_lost()
 
-    def _receive(self, head: wire.Head, body: memoryview) -> None:
-        if not isinstance(head, wire.Outcomes) or head.id != self._batch_id:
+    def receive(self, head: messages.Head, body: memoryview) -> None:
+        if not isinstance(head, messages.Outcomes) or head.id != self._batch_id:
             raise WireError(f"expected the outcomes of batch {self._batch_id}, got {head!r:.80}")
-        parts = wire.split(body, head.lengths)
-        outcomes = [
-            Outcome(bytes(part), code, media) for part, code, media in zip(parts, head.codes, head.media, strict=True)
-        ]
-        timing = Timing(head.prepare_s, head.infer_s, head.finish_s)
-        report = Report(
-            outcomes, timing, head.members, head.of_members, head.votes, head.is_note, head.is_short_of_memory
-        )
-        self._dispatch.report(self, report)
+        self._dispatch.report(self, head.report)
 
 
 class Batch(Protocol):
@@ -125,11 +88,11 @@ class Slots:
         """Start a batch there; alone in its worker, its members may have the cores of all its slots."""
         cores = slot.siblings if batch.is_alone else 1
         lengths = [len(body) for body in bodies]
-        slot.send(wire.Batch(batch.id, batch.model, lengths, ask_after_s, cores, votes), bodies)
+        slot.start(messages.Batch(batch.id, batch.model, lengths, ask_after_s, cores, votes), bodies)
 
     def decide(self, slot: Slot, batch: Batch, *, go: bool) -> None:
         """Tell it whether its batch goes on with the next member."""
-        slot.decide(batch.id, go=go)
+        slot.send(messages.Decision(batch.id, go))
 
     def worker_of(self, slot: Slot) -> int:
         """The number of its worker."""
@@ -164,13 +127,13 @@ def serve_slot(sock: socket.socket, runners: Mapping[str, Runs]) -> None:
             if frame is None:
                 return
             batch, body = frame
-            if not isinstance(batch, wire.Batch):
+            if not isinstance(batch, messages.Batch):
                 raise TimeboundError(f"a slot takes batches, not {type(batch).__name__}")
             ask = partial(_ask, sock, batch.id)
             bodies = wire.split(body, batch.lengths)
             report = runners[batch.model].run(bodies, ask, batch.ask_after_s, batch.cores, batch.votes)
             if report is not None:
-                _send(sock, batch.id, report)
+                wire.write_frame(sock, messages.Outcomes(batch.id, report))
         except OSError:
             return  # the gateway closed its end
         except BaseException:  # SystemExit would end only this thread, and the slot with it
@@ -181,32 +144,13 @@ def serve_slot(sock: socket.socket, runners: Mapping[str, Runs]) -> None:
 
 def _ask(sock: socket.socket, batch_id: int, report: Report) -> bool:
     """Report what there is after a member, and unless it is a note wait to hear whether the next one is to run."""
-    _send(sock, batch_id, report)
+    wire.write_frame(sock, messages.Outcomes(batch_id, report))
     if report.is_note:
         return True
     frame = wire.read_frame(sock)
     if frame is None:
         raise ConnectionError("the gateway closed its end")
     decision = frame[0]
-    if not isinstance(decision, wire.Decision) or decision.id != batch_id:
+    if not isinstance(decision, messages.Decision) or decision.id != batch_id:
         raise TimeboundError(f"expected the decision on batch {batch_id}, got {type(decision).__name__}")
     return decision.go
-
-
-def _send(sock: socket.socket, batch_id: int, report: Report) -> None:
-    outcomes, timing = report.outcomes, report.timing
-    head = wire.Outcomes(
-        batch_id,
-        [outcome.code for outcome in outcomes],
-        [outcome.media for outcome in outcomes],
-        [len(outcome.body) for outcome in outcomes],
-        timing.prepare_s,
-        timing.infer_s,
-        timing.finish_s,
-        report.members,
-        report.of_members,
-        report.votes,
-        report.is_note,
-        report.is_short_of_memory,
-    )
-    wire.write_frame(sock, head, [outcome.body for outcome in outcomes])

@@ -11,10 +11,9 @@ from timebound.clock import Clock
 from timebound.errors import SetupError
 from timebound.events import Events, WorkerDown, WorkerUp
 from timebound.types import ModelInfo
-from timebound.workers import wire
+from timebound.workers import messages
 from timebound.workers.child import Child
-from timebound.workers.crew import Generation, Worker, WorkerPlan
-from timebound.workers.recycling import LOOK_EVERY_S, Recycling, memory_of
+from timebound.workers.crew import Generation, Recycling, Worker, memory_of
 from timebound.workers.slots import Dispatch
 from timebound.workers.understudy import Understudy
 
@@ -26,6 +25,7 @@ _LAST_BACKOFF_S = 10.0
 _STEADY_S = 5.0
 """A worker that was up for this long ends a row of quick deaths."""
 
+_LOOK_EVERY_S = 1.0
 _AFTER_FAILURE_S = 60.0
 """Nothing is recycled for so long after a replacement could not be loaded."""
 _NEVER = Recycling()
@@ -39,7 +39,7 @@ class Supervisor:
 
     def __init__(
         self,
-        plan: WorkerPlan,
+        plan: messages.WorkerPlan,
         *,
         dispatch: Dispatch,
         understudy: Understudy,
@@ -76,7 +76,7 @@ class Supervisor:
         return sum(len(worker.slots) for worker in self._workers.values() if worker.is_up)
 
     @property
-    def plan(self) -> WorkerPlan:
+    def plan(self) -> messages.WorkerPlan:
         """What workers run now."""
         return self._generation.plan
 
@@ -92,7 +92,7 @@ class Supervisor:
         if self._recycling.is_on:
             self._keep(self._recycle())
 
-    async def reload(self, plan: WorkerPlan | None = None) -> list[ModelInfo]:
+    async def reload(self, plan: messages.WorkerPlan | None = None) -> list[ModelInfo]:
         """Load the target again in new workers, and let the old ones go when those are up; what was loaded.
 
         Raises `SetupError` if it cannot be loaded or answers no warm-up run; then the old workers have never stopped.
@@ -140,7 +140,7 @@ class Supervisor:
         for doubt in ready.doubts:
             log.warning("%s", doubt)
         if strange := generation.plan.strangers(ready.models):
-            there = ", ".join(sorted({info.name.partition("@")[0] for info in ready.models}))
+            there = ", ".join(sorted({info.base for info in ready.models}))
             trouble = f"the option engine names a model {strange[0]!r}, but there is only: {there}"
             if not self._is_started:
                 await self._dismiss(generation)
@@ -150,7 +150,7 @@ class Supervisor:
             await self._start_first(generation, is_understudy=True)
         return ready.slots
 
-    async def _start_first(self, generation: Generation, *, is_understudy: bool) -> wire.Ready:
+    async def _start_first(self, generation: Generation, *, is_understudy: bool) -> messages.Ready:
         child = (await self._spawn(generation, is_understudy=is_understudy)).child
         try:
             return await child.ready
@@ -163,7 +163,7 @@ class Supervisor:
         generation.is_leaving = True
         children = [worker.child for worker in self._of(generation)]
         for child in children:
-            child.kill()
+            child.process.kill()
         await asyncio.gather(*(child.reap() for child in children))
 
     async def stop(self) -> None:
@@ -174,49 +174,41 @@ class Supervisor:
         children = [worker.child for worker in self._workers.values()]
         for worker in self._workers.values():
             if worker.is_up:
-                worker.child.control.send(wire.Stop())
+                worker.child.send(messages.Stop())
             else:
-                worker.child.kill()  # it is loading, and would not hear before that is done
+                worker.child.process.kill()  # it is loading, and would not hear before that is done
         await asyncio.gather(*(child.reap(patience_s=2.0) for child in children))
 
     def kill(self) -> None:
         """End every worker now, running batches or not."""
         self._is_stopping = True
         for worker in self._workers.values():
-            worker.child.kill()
+            worker.child.process.kill()
 
     def describe(self) -> list[dict[str, int | bool]]:
         """The workers as people and pages see them."""
-        return [{**worker.describe(), "memory_bytes": memory_of(worker.child.pid)} for worker in self._workers.values()]
+        return [
+            {**worker.describe(), "memory_bytes": memory_of(worker.child.process.pid)}
+            for worker in self._workers.values()
+        ]
 
     def memory(self) -> dict[str, float]:
         """Resident bytes of each worker, by its number."""
-        return {str(number): float(memory_of(worker.child.pid)) for number, worker in self._workers.items()}
+        return {str(number): float(memory_of(worker.child.process.pid)) for number, worker in self._workers.items()}
 
     async def _spawn(self, generation: Generation, *, is_understudy: bool, is_spare: bool = False) -> Worker:
         plan = generation.plan
         max_slots = 1 if is_understudy else plan.slots or max(1, plan.cores // (plan.workers or 1))
         threads = plan.threads or max(1, plan.cores // ((plan.workers or 1) * max_slots))
-        worker = Worker(Child(self._next_number, max_slots), generation, is_understudy=is_understudy)
+        # The understudy's work is short and urgent: it runs level with the gateway.
+        load = messages.Load(plan, max_slots, threads, 0 if is_understudy else _NICENESS, is_understudy)
+        worker = Worker(Child(self._next_number, load), generation, is_understudy=is_understudy)
         worker.is_spare = is_spare
         self._next_number += 1
         self._workers[worker.child.number] = worker
         self._tell_strain()
-        # The understudy's work is short and urgent: it runs level with the gateway.
-        niceness = 0 if is_understudy else _NICENESS
-        load = wire.Load(
-            str(plan.target),
-            max_slots,
-            threads,
-            niceness,
-            plan.log_level,
-            plan.log_json,
-            is_understudy,
-            plan.versions,
-            plan.engines,
-        )
         try:
-            await worker.child.start(load)
+            await worker.child.start()
         except OSError:
             del self._workers[worker.child.number]
             self._tell_strain()
@@ -252,7 +244,7 @@ class Supervisor:
         if not worker.generation.doors.is_set():
             return  # its generation never took a batch: `start` or `reload` tells why
         was_asked = self._is_stopping or worker.is_leaving or worker.is_spare
-        self._events.emit(WorkerDown(child.number, child.pid, code, was_asked))
+        self._events.emit(WorkerDown(child.number, child.process.pid, code, was_asked))
         if was_asked or worker.generation.is_leaving:
             return
         lived_s = self._clock.now() - worker.since if worker.since else 0.0
@@ -266,7 +258,7 @@ class Supervisor:
     async def _recycle(self) -> None:
         """Replace workers that have passed a limit, one at a time; the new one is warm before the old one goes."""
         while True:
-            await asyncio.sleep(LOOK_EVERY_S)
+            await asyncio.sleep(_LOOK_EVERY_S)
             for worker in self._of(self._generation):
                 why = None if not worker.is_up else self._recycling.why(worker, self._clock.now())
                 if why is None or worker.is_understudy or worker.is_leaving or self._is_reloading:
@@ -293,7 +285,7 @@ class Supervisor:
         fresh.is_spare = False
         return True
 
-    async def _open(self, worker: Worker, ready: wire.Ready) -> None:
+    async def _open(self, worker: Worker, ready: messages.Ready) -> None:
         sockets = worker.child.take_sockets(ready.slots)
         if not worker.is_understudy:
             worker.open_slots(ready.slots, self._dispatch)
@@ -306,12 +298,12 @@ class Supervisor:
             return  # it died, or was dismissed, at the door
         if worker.is_understudy:
             worker.since = self._clock.now()
-            await self._understudy.open(sockets[0], worker.child.kill)
+            await self._understudy.open(sockets[0], worker.child.process.kill)
             worker.is_up = True
             return
         worker.since, self.trouble = self._clock.now(), ""
         worker.come_up(self._dispatch)
-        self._events.emit(WorkerUp(worker.child.number, worker.child.pid, ready.slots))
+        self._events.emit(WorkerUp(worker.child.number, worker.child.process.pid, ready.slots))
 
     async def _replace(self, delay_s: float, generation: Generation, *, is_understudy: bool) -> None:
         if delay_s:

@@ -7,12 +7,10 @@ import socket
 from collections.abc import Callable
 from functools import partial
 from itertools import count
-from typing import TypeAlias, cast
-
-import msgspec
+from typing import TypeAlias
 
 from timebound.types import Outcome
-from timebound.workers import wire
+from timebound.workers import messages, wire
 from timebound.workers.errands import FALLBACK, SIZE
 
 Done: TypeAlias = Callable[[Outcome, float], None]
@@ -28,14 +26,6 @@ it, so it hangs."""
 _GONE = Outcome(b"", code="understudy_gone")
 
 
-class _Ask(msgspec.Struct):
-    number: int
-    duty: str
-    model: str
-    body: bytes
-    done: Done
-
-
 class Understudy:
     """One process at a time; while it is away, or stands still, questions wait, up to a limit.
 
@@ -45,7 +35,9 @@ class Understudy:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._numbers = count(1)
-        self._asks: list[_Ask] = []  # to be sent at the end of this turn, or when the next process is there
+        self._asks: list[
+            tuple[messages.Call, Done]
+        ] = []  # to be sent at the end of this turn, or when the next process is there
         self._unanswered = 0
         self._held_bytes = 0  # bodies of what is not answered yet
         self._talk: _Talk | None = None
@@ -64,7 +56,7 @@ class Understudy:
         `on_hang` is called if it stops answering.
         """
         talk = _Talk(self._lost, on_hang, self._loop)
-        await self._loop.create_unix_connection(lambda: talk, sock=sock)
+        await talk.open(sock)
         self._talk = talk
         if self._asks:
             self._flush()
@@ -82,7 +74,8 @@ class Understudy:
         self._held_bytes += len(body)
         if not self._asks and self._talk is not None:
             self._loop.call_soon(self._flush)  # what is asked in one turn of the loop goes in one frame
-        self._asks.append(_Ask(next(self._numbers), duty, model, body, partial(self._done, len(body), done)))
+        call = messages.Call(next(self._numbers), duty, model, body)
+        self._asks.append((call, partial(self._done, len(body), done)))
 
     def _done(self, size: int, done: Done, outcome: Outcome, value: float) -> None:
         self._unanswered -= 1
@@ -92,26 +85,22 @@ class Understudy:
     def _flush(self) -> None:
         if self._talk is not None and self._asks:
             asks, self._asks = self._asks, []
-            self._talk.send(asks)
+            self._talk.ask(asks)
 
 
-class _Talk(asyncio.Protocol):
+class _Talk(wire.Channel):
     """The questions to one process, until it is gone."""
 
     def __init__(
         self, on_lost: Callable[[_Talk], None], on_hang: Callable[[], None], loop: asyncio.AbstractEventLoop
     ) -> None:
+        super().__init__()
         self._on_lost = on_lost
         self._on_hang = on_hang
         self._loop = loop
         self._timer: asyncio.TimerHandle | None = None  # set while something is unanswered
         self._heard = 0
-        self._transport: asyncio.Transport | None = None
-        self._reader = wire.FrameReader()
         self._away: dict[int, Done] = {}
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
 
     def connection_lost(self, error: Exception | None) -> None:
         self._on_lost(self)
@@ -123,21 +112,15 @@ class _Talk(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._heard += 1
-        for head, body in self._reader.feed(data):
-            assert isinstance(head, wire.ErrandDone)
-            done = self._away.pop(head.number)
-            done(Outcome(bytes(body), head.code, head.media), head.size)
+        super().data_received(data)
 
-    def send(self, asks: list[_Ask]) -> None:
-        assert self._transport is not None
-        self._away.update((ask.number, ask.done) for ask in asks)
-        head = wire.Errand(
-            [ask.number for ask in asks],
-            [ask.duty for ask in asks],
-            [ask.model for ask in asks],
-            [len(ask.body) for ask in asks],
-        )
-        self._transport.writelines(wire.encode(head, [ask.body for ask in asks]))
+    def receive(self, head: messages.Head, body: memoryview) -> None:
+        assert isinstance(head, messages.ErrandDone)
+        self._away.pop(head.number)(head.outcome, head.size)
+
+    def ask(self, asks: list[tuple[messages.Call, Done]]) -> None:
+        self._away.update((call.number, done) for call, done in asks)
+        self.send(messages.Errand([call for call, _ in asks]))
         if self._timer is None:
             self._watch()
 

@@ -16,29 +16,20 @@ inside the worker; one more socket, the control channel, carries the worker's li
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import socket
 import struct
 from collections.abc import Sequence
 from itertools import accumulate
+from typing import cast
 
 import msgspec
 
 from timebound.errors import WireError
-from timebound.workers.messages import (
-    KINDS,
-    Batch,
-    Decision,
-    Errand,
-    ErrandDone,
-    Failed,
-    Head,
-    Load,
-    Outcomes,
-    Ready,
-    Stop,
-)  # fmt: skip
+from timebound.workers.messages import KINDS, Head
 
-__all__ = ["KINDS", "Batch", "Decision", "Errand", "ErrandDone", "Failed", "Head", "Load", "Outcomes", "Ready", "Stop"]
+log = logging.getLogger("timebound.workers")
 
 PREFIX = struct.Struct("<2sBxII")
 MAGIC = b"TB"
@@ -113,6 +104,43 @@ class FrameReader:
         if start or whole is not self._buffer:
             self._buffer = bytearray(view[start:])
         return frames
+
+
+class Channel(asyncio.Protocol):
+    """The gateway's end of a socket to a worker: `receive` gets each frame."""
+
+    def __init__(self) -> None:
+        self._reader = FrameReader()
+        self._transport: asyncio.Transport | None = None
+
+    async def open(self, sock: socket.socket) -> None:
+        """Take over the gateway's end of the socket."""
+        await asyncio.get_running_loop().create_unix_connection(lambda: self, sock=sock)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for head, body in self._reader.feed(data):
+                self.receive(head, body)
+        except WireError as error:
+            log.error("%s breaks the wire format: %s", self, error)
+            self.close()
+
+    def receive(self, head: Head, body: memoryview) -> None:
+        """A frame came."""
+        raise NotImplementedError
+
+    def send(self, head: Head, payloads: Sequence[bytes] = ()) -> None:
+        """Tell the worker something; ignored if it is gone."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.writelines(encode(head, payloads))
+
+    def close(self) -> None:
+        """Drop the connection."""
+        if self._transport is not None:
+            self._transport.abort()
 
 
 def read_frame(sock: socket.socket) -> tuple[Head, memoryview] | None:
