@@ -10,7 +10,7 @@ from benchmarks.tools.load import Load
 from benchmarks.tools.openloop import DEADLINE_S, Record
 from benchmarks.tools.report import QUIET_CORES
 from timebound.lab.load.attempts import Attempt, End, Question
-from timebound.lab.report import quantile
+from timebound.lab.simulate import quantile
 
 # Width of the bins that are drawn, and of those in which recovery is looked at: it takes about one deadline.
 BIN_S = 0.1

@@ -21,7 +21,7 @@ from timebound.lab.load.attempts import Asker, End, Exchange, Manners, Question
 from timebound.lab.load.client import Address, Client, Reply, fetch
 from timebound.lab.load.health import raise_file_limit
 from timebound.lab.load.loops import ClosedLoop, Closing, Course
-from timebound.lab.report import quantile
+from timebound.lab.simulate import quantile
 
 HOST = "127.0.0.1"
 WARM_UP_S = 0.15

@@ -127,7 +127,6 @@ class Measured:
     def __init__(self, profile: Profile, slots: int) -> None:
         self.members = profile.members
         self.max_batch = profile.max_batch
-        self.batch_sizes: tuple[int, ...] = ()
         self._estimate = Estimate(self.members, self.max_batch)
         restore(self._estimate, profile.learned, math.inf)
         self._slots = slots

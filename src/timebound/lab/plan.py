@@ -9,17 +9,17 @@ except for what the gateway took from the workers while the profile was learned.
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Sequence
 from functools import lru_cache
 from statistics import mean
 
 import msgspec
 
-from timebound.lab.arrivals import constant, poisson
 from timebound.lab.fleet import HOURS_PER_MONTH, MachineType
+from timebound.lab.load.schedule import Phase, poisson
 from timebound.lab.measured import Measured, Profile
-from timebound.lab.report import Report
-from timebound.lab.simulate import Setting, Simulation
+from timebound.lab.simulate import Arrival, Report, Setting, Simulation
 from timebound.profile import Machine
 from timebound.scheduler import ModelSpec, Scheduler
 
@@ -74,13 +74,15 @@ class World:
         requests = min(MOST_REQUESTS, max(LEAST_REQUESTS, DEADLINES * deadline_s * rate))
         until = since + requests / rate + 3.2 * deadline_s
         setting = Setting(
-            {_NAME: pace}, deadline_s=deadline_s, slots=self.slots, margin_s=self._profile.margin_s, retries=0,
-            until=until, judge_from=since, seed=seed,
+            {_NAME: pace}, deadline_s=deadline_s, slots=self.slots, margin_s=self._profile.margin_s, until=until,
+            judge_from=since, seed=seed,
         )  # fmt: skip
         scheduler = Scheduler(setting.margin_s)
         scheduler.add_model(ModelSpec(_NAME, deadline_s, pace.members, pace.max_batch), self._profile.learned)
-        arrivals = poisson(constant(rate, ramp_s=1.0), rate, until, model=_NAME, seed=seed, size=pace.size)
-        return Simulation(setting, arrivals, scheduler=scheduler).run()
+        rng = random.Random(f"{seed} sizes")
+        # The first second is not judged, and gentle: a server is hardly ever met by the whole load at once.
+        times = poisson([Phase(0.6 * rate, 1.0), Phase(rate, until - 1.0)], seed)
+        return Simulation(setting, (Arrival(at, _NAME, pace.size(rng)) for at in times), scheduler).run()
 
     def is_enough(self, report: Report) -> bool:
         """Whether as many are answered in time as are asked for."""

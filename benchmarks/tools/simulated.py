@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
 
+from timebound.lab import simulate
+from timebound.lab.simulate import quantile
+
 
 @dataclass(slots=True, eq=False)
 class Request:
@@ -28,29 +31,18 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """Shares are of the requests that arrived in the judged part of the run."""
+class Report(simulate.Report):
+    """Shares are of the requests that arrived in the judged part of the run; in time is to the first attempt."""
 
     requests: int
-    in_time: float  # answered by the model, to the first attempt, before the deadline
-    full: float
     fallback: float
     late: int
     lost: int  # no answer at all
     computed_twice: int
-    mean_members: float
-    p50_over_deadline: float  # of model answers
-    p99_over_deadline: float
     mean_batch: float
     in_time_longest: float  # the longest twentieth
     sends: float  # attempts per request
     reasons: dict[str, int] = field(default_factory=dict)
-
-
-def quantile(values: Sequence[float], share: float) -> float:
-    """The value below which `share` of them lie; 0 if there are none."""
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
 
 
 def is_in_time(request: Request) -> bool:
