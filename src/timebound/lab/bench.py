@@ -19,7 +19,7 @@ from timebound.lab.load.alarm import Alarm
 from timebound.lab.load.attempts import Asker, Manners
 from timebound.lab.load.client import Address, Client
 from timebound.lab.load.health import Health, raise_file_limit, undisturbed, warnings
-from timebound.lab.load.loops import ClosedLoop, Closing, Course, Loop, OpenLoop
+from timebound.lab.load.loops import ClosedLoop, Loop, OpenLoop
 from timebound.lab.load.requests import Requests
 from timebound.lab.load.schedule import Phase
 from timebound.lab.load.tally import Tally
@@ -116,7 +116,7 @@ async def _level(plan: Plan, address: Address, requests: Requests, tell: Tell | 
     health = Health(alarm, clock)
     if tell is not None:
         alarm.every(PROGRESS_S, lambda due: tell(Progress(plan, due - began, asker.under_way, tally)))
-    is_whole = await _until_signal(loop.run(Course(asker, requests.take, tally.add, alarm, clock)))
+    is_whole = await _until_signal(loop.run(asker, requests.take, tally.add))
     left = asker.stop()
     if not is_whole:  # rates are of the time that there was
         tally.end(clock.now())
@@ -143,11 +143,13 @@ def loop_of(plan: Plan) -> tuple[Loop, float]:
         seconds = plan.warm_up_s + (plan.seconds if plan.seconds is not None else (plan.requests or 1) / plan.rate)
         return OpenLoop(_times(plan, plan.rate, seconds)), seconds
     seconds = inf if plan.seconds is None else plan.warm_up_s + plan.seconds
-    closing = Closing(plan.requests, None if seconds == inf else seconds, plan.is_shared_out)
+    requests = inf if plan.requests is None else plan.requests
+    loop = ClosedLoop(
+        plan.clients, requests=requests, seconds=seconds, is_shared_out=plan.is_shared_out, think_s=plan.think_s,
+        seed=plan.seed,
+    )  # fmt: skip
     # With a number of requests the run may end before its time does.
-    return ClosedLoop(plan.clients, closing, think_s=plan.think_s, seed=plan.seed), (
-        inf if plan.requests is not None else seconds
-    )
+    return loop, seconds if requests == inf else inf
 
 
 def _times(plan: Plan, rate: float, seconds: float) -> Iterator[float]:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from benchmarks.tools.openloop import Heedful
 from tests.lab.load.world import OK, World
 
 from timebound.lab.load.attempts import End, Exchange, Manners, Question
@@ -72,7 +73,7 @@ def test_an_error_status_ends_a_question_unless_refusals_are_sent_again() -> Non
     world.answer(0, refusal)
     assert (last(world).last.end, last(world).last.status) == (End.REFUSED, 429)
 
-    heedful = World(Manners(1.0, resends=2, resends_refused=True, most_retry_after_s=0.05))
+    heedful = World(Manners(1.0, resends=2), kind=Heedful)
     ask(heedful)
     heedful.answer(0, refusal)
     assert len(heedful.sent) == 1
