@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
 
-from timebound.lab import simulate
 from timebound.lab.simulate import quantile
 
 
@@ -31,14 +30,19 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Report(simulate.Report):
-    """Shares are of the requests that arrived in the judged part of the run; in time is to the first attempt."""
+class Report:
+    """Shares are of the requests that arrived in the judged part of the run."""
 
     requests: int
+    in_time: float  # answered by the model, to the first attempt, before the deadline
+    full: float
     fallback: float
     late: int
     lost: int  # no answer at all
     computed_twice: int
+    mean_members: float
+    p50_over_deadline: float  # of model answers
+    p99_over_deadline: float
     mean_batch: float
     in_time_longest: float  # the longest twentieth
     sends: float  # attempts per request

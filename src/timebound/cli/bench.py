@@ -21,10 +21,11 @@ from timebound.errors import SetupError
 from timebound.target import check_target
 
 if TYPE_CHECKING:
-    from timebound.lab.bench import Level, Plan, Progress
+    from timebound.lab.bench import Level, Plan, Tell
     from timebound.lab.load.client import Address
     from timebound.lab.load.discovery import Found
     from timebound.lab.load.requests import Payload, Requests
+    from timebound.lab.load.tally import Tally
 
 NOT_MET = 3
 NO_ANSWER = 1
@@ -273,18 +274,17 @@ def _server(chosen: argparse.Namespace) -> Iterator[str]:
 # ---------------------------------------------------------------------- progress
 
 
-def _line_on_terminal() -> Callable[[Progress], None] | None:
+def _line_on_terminal() -> Tell | None:
     """Shows how a level stands, on one line; None if nobody watches."""
     if not sys.stderr.isatty():
         return None
 
-    def tell(progress: Progress) -> None:
-        tally = progress.tally
+    def tell(plan: Plan, seconds: float, under_way: int, tally: Tally) -> None:
         share = tally.good / tally.requests if tally.requests else 0.0
         p50, p99 = (value * 1000 for value in tally.answers.quantiles([0.5, 0.99]))
         line = (
-            f"{progress.plan.title}: {progress.seconds:5.1f} s  {tally.requests:,} done, "
-            f"{progress.under_way} under way  goodput {share:.3f}  p50 {p50:.1f} ms  p99 {p99:.1f} ms"
+            f"{plan.title}: {seconds:5.1f} s  {tally.requests:,} done, {under_way} under way "
+            f" goodput {share:.3f}  p50 {p50:.1f} ms  p99 {p99:.1f} ms"
         )
         print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)
 

@@ -80,17 +80,8 @@ class Level:
     is_interrupted: bool = False
 
 
-@dataclass(frozen=True)
-class Progress:
-    """How a level stands."""
-
-    plan: Plan
-    seconds: float
-    under_way: int
-    tally: Tally
-
-
-Tell = Callable[[Progress], None]
+Tell = Callable[[Plan, float, int, Tally], None]
+"""Hears how a level stands: after so many seconds so many requests are under way."""
 
 
 def run(plans: list[Plan], address: Address, requests: Requests, tell: Tell | None = None) -> list[Level]:
@@ -115,7 +106,7 @@ async def _level(plan: Plan, address: Address, requests: Requests, tell: Tell | 
     tally = Tally(plan.deadline_s, began + plan.warm_up_s, began + seconds)
     health = Health(alarm, clock)
     if tell is not None:
-        alarm.every(PROGRESS_S, lambda due: tell(Progress(plan, due - began, asker.under_way, tally)))
+        alarm.every(PROGRESS_S, lambda due: tell(plan, due - began, asker.under_way, tally))
     is_whole = await _until_signal(loop.run(asker, requests.take, tally.add))
     left = asker.stop()
     if not is_whole:  # rates are of the time that there was
@@ -160,19 +151,12 @@ def _times(plan: Plan, rate: float, seconds: float) -> Iterator[float]:
 async def _until_signal(work: Any) -> bool:
     """Do the work, or stop it at SIGINT or SIGTERM; says whether it was done."""
     task = asyncio.ensure_future(work)
-    running = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         with suppress(RuntimeError, ValueError):  # not the main thread
-            running.add_signal_handler(number, task.cancel)
-    try:
+            asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    with suppress(asyncio.CancelledError):
         await task
-    except asyncio.CancelledError:
-        return False
-    finally:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            with suppress(RuntimeError, ValueError):
-                running.remove_signal_handler(number)
-    return True
+    return not task.cancelled()
 
 
 def sweep(plan: Plan, rates: list[float] | None, clients: list[int] | None) -> list[Plan]:

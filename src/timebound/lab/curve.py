@@ -86,10 +86,11 @@ def body_of(model: Model) -> bytes:
 def chosen_model(target: Path, name: str, *, threads: int, engine: str) -> Model:
     """The model of this name, or the only one, loaded; on an engine, unless that is empty."""
     engines = {name: engine} if engine else {}
-    models = [model for model in load_models(target, threads=threads, engines=engines) if name in ("", _name(model))]
+    loaded = load_models(target, threads=threads, engines=engines)
+    models = {name_of(type(model)): model for model in loaded if name in ("", name_of(type(model)))}
     if len(models) != 1:
-        raise SetupError(f"choose one model with --model: {', '.join(map(_name, models)) or f'none is called {name}'}")
-    return models[0]
+        raise SetupError(f"choose one model with --model: {', '.join(models) or f'none is called {name}'}")
+    return models.popitem()[1]
 
 
 def engines_of(model: Model) -> tuple[str, list[str]]:
@@ -124,10 +125,6 @@ def main(target: str, name: str, threads: str, budget_s: str, engine: str = "") 
 def _say(what: msgspec.Struct) -> None:
     sys.stdout.write(msgspec.json.encode(what).decode() + "\n")
     sys.stdout.flush()
-
-
-def _name(model: Model) -> str:
-    return name_of(type(model))
 
 
 if __name__ == "__main__":

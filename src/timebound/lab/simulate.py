@@ -11,7 +11,6 @@ import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
-from statistics import fmean
 from typing import Any, Protocol
 
 from timebound.clock import ManualClock
@@ -63,17 +62,6 @@ class Job(Ticket, kw_only=True):
     members: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
-    """Shares are of the requests that arrived in the judged part of the run."""
-
-    in_time: float  # answered by the model
-    full: float
-    mean_members: float
-    p50_over_deadline: float  # of model answers
-    p99_over_deadline: float
-
-
 def quantile(values: Sequence[float], share: float) -> float:
     """The value below which `share` of them lie; 0 if there are none."""
     ordered = sorted(values)
@@ -95,28 +83,18 @@ class Simulation:
         self._arrivals = iter(arrivals)
         scheduler.set_slots(setting.slots)
 
-    def run(self) -> Report:
-        """To the end; every request has had its answer by then."""
-        self.play()
-        setting = self.setting
-        judged = [job for job in self.jobs if setting.judge_from <= job.arrived < setting.judge_until]
-        good = [job for job in judged if job.members]
-        waits = [(job.answered_at - job.arrived) / setting.deadline_s for job in good]
-        return Report(
-            in_time=len(good) / max(1, len(judged)),
-            full=sum(job.members == setting.speeds[job.model].members for job in good) / max(1, len(judged)),
-            mean_members=fmean(job.members for job in good) if good else 0.0,
-            p50_over_deadline=quantile(waits, 0.5),
-            p99_over_deadline=quantile(waits, 0.99),
-        )
-
     def play(self) -> None:
-        """Let everything happen, in its order."""
+        """To the end; every request has had its answer by then."""
         self._next_arrival()
         while self._events:
             at, _, action, arguments = heapq.heappop(self._events)
             self.clock.advance(max(0.0, at - self.now))
             action(*arguments)
+
+    def judged(self) -> list[Job]:
+        """What came of the requests that count."""
+        since, until = self.setting.judge_from, self.setting.judge_until
+        return [job for job in self.jobs if since <= job.arrived < until]
 
     @property
     def now(self) -> float:

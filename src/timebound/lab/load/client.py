@@ -337,9 +337,8 @@ class _Wire(asyncio.Protocol):
         return call
 
     def _fail(self, why: str) -> None:
-        call = self._drop_call()
-        self.is_open = False
-        self._transport.abort()
+        call = self._call
+        self.abandon()
         if call is not None:
             call.lost(why)
 
