@@ -138,7 +138,7 @@ def run(chosen: argparse.Namespace) -> int:
         _clear_line()
     document = results.document(chosen.target, path, levels, __version__)
     has_less = earlier is not None and not results.have_a_level_in_common(earlier, document)
-    print(results.table(levels))
+    print(results.table(document))
     if earlier is not None:
         print(f"\ncompared with {chosen.compare}:\n{results.compare(earlier, document)}")
     if chosen.json:

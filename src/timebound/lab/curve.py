@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from statistics import median
 
@@ -14,7 +15,7 @@ from timebound.errors import SetupError
 from timebound.lab.load.processes import pss_mib
 from timebound.model import Model, example_body, name_of, request_schema
 from timebound.schema import sample
-from timebound.target import load_models, sentence
+from timebound.target import describe, load_models
 from timebound.types import ModelInfo, Timing
 from timebound.workers.members import open_runner
 from timebound.workers.runner import Runner
@@ -102,30 +103,33 @@ def engines_of(model: Model) -> tuple[str, list[str]]:
     return own.pop(), [each for each in free[0].engines if all(each in backend.engines for backend in free)]
 
 
-def main(target: str, name: str, threads: str, budget_s: str, engine: str = "") -> int:
-    """Write the facts of the model, then a point for each batch size until one takes longer than the deadline."""
-    clock = MonotonicClock()
+def write_lines(words: Iterable[msgspec.Struct]) -> int:
+    """Have a program write these for its parent as they come, or why they do not; returns its exit status."""
     try:
-        model = chosen_model(Path(target), name, threads=int(threads), engine=engine)
-        runner = open_runner(model, clock)
-        info = warm_up(runner, clock)
-        body = body_of(model)
-        _say(Facts(msgspec.structs.replace(info, samples=[]), body, *engines_of(model)))
-        for batch in sizes(info.max_batch):
-            point = measure(runner, body, batch, float(budget_s), clock)
-            _say(point)
-            if point.seconds > info.deadline_s:
-                break
-    except SetupError as error:
-        print(sentence(error), file=sys.stderr)  # noqa: T201 - this is a program; its parent reads it
+        for word in words:
+            sys.stdout.write(msgspec.json.encode(word).decode() + "\n")
+            sys.stdout.flush()
+    except Exception as error:
+        said = str(error) if isinstance(error, SetupError) else describe(error)
+        print(said, file=sys.stderr)  # noqa: T201 - this is a program; its parent reads it
         return 2
     return 0
 
 
-def _say(what: msgspec.Struct) -> None:
-    sys.stdout.write(msgspec.json.encode(what).decode() + "\n")
-    sys.stdout.flush()
+def main(target: str, name: str, threads: str, budget_s: str, engine: str) -> Iterator[msgspec.Struct]:
+    """The facts of the model, then a point for each batch size until one takes longer than the deadline."""
+    clock = MonotonicClock()
+    model = chosen_model(Path(target), name, threads=int(threads), engine=engine)
+    runner = open_runner(model, clock)
+    info = warm_up(runner, clock)
+    body = body_of(model)
+    yield Facts(msgspec.structs.replace(info, samples=[]), body, *engines_of(model))
+    for batch in sizes(info.max_batch):
+        point = measure(runner, body, batch, float(budget_s), clock)
+        yield point
+        if point.seconds > info.deadline_s:
+            return
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    sys.exit(write_lines(main(*sys.argv[1:])))

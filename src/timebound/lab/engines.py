@@ -73,10 +73,15 @@ def agrees(verdict: Verdict, judgement: Judgement) -> bool:
     return verdict.agreement is not None and verdict.agreement.share >= judgement.share
 
 
-def cost_s(points: Sequence[Point], deadline_s: float) -> float:
-    """Seconds of an item in the batch that is best among those the server would run."""
+def best_batch(points: Sequence[Point], deadline_s: float) -> Point:
+    """The one that is cheapest per item, among those the server would run."""
     fitting = [point for point in points if point.seconds <= BATCH_SHARE * deadline_s] or points[:1]
-    return min(point.per_item_s for point in fitting)
+    return min(fitting, key=lambda point: point.per_item_s)
+
+
+def cost_s(points: Sequence[Point], deadline_s: float) -> float:
+    """Seconds of an item in that batch."""
+    return best_batch(points, deadline_s).per_item_s
 
 
 def fastest(costs: Mapping[str, float], own: str) -> str | None:

@@ -85,11 +85,6 @@ class Profile(msgspec.Struct, frozen=True):
         return [middle + reach * step / (_SIZES_PER_LANE // 2 + 1) for step in steps]
 
     @property
-    def scatter(self) -> list[tuple[float, float]]:
-        """How long batches took: times what was predicted, and seconds beyond; empty in older profiles."""
-        return [(ratio, beyond_s) for ratio, beyond_s in self.learned.get("scatter", [])]
-
-    @property
     def slots_per_core(self) -> float:
         """How the machine was divided; one slot per core if that is not known."""
         return self.machine.slots / self.machine.cores if self.machine.cores and self.machine.slots else 1.0
@@ -133,7 +128,8 @@ class Measured:
         self._lengths = profile.lengths
         self._up_to = list(accumulate(each.share for each in self._lengths))
         self._known_slots = profile.machine.slots or max(map(int, profile.learned["crowd"]), default=1)
-        self._scatter = profile.scatter
+        # How long batches took: times what was predicted, and seconds beyond; empty in older profiles.
+        self._scatter: list[list[float]] = profile.learned.get("scatter", [])
         fast, safe = profile.learned["quantiles"]
         self._sigma = math.log(safe / fast) / _QUANTILES_APART
 

@@ -217,10 +217,6 @@ class Client:
         self.send(call)
 
 
-class _Unasked(Exception):
-    """An answer came that nobody asked for."""
-
-
 class _Wire(asyncio.Protocol):
     """One connection: carries one call at a time."""
 
@@ -302,7 +298,7 @@ class _Wire(asyncio.Protocol):
         if reply.status < 200:  # "100 Continue": the answer is still to come
             return
         if self._whole is not None or self._call is None:
-            raise _Unasked
+            raise httptools.HttpParserError("an answer that nobody asked for")
         self._whole = reply
         self._stays = self._parser.should_keep_alive()  # it forgets with the next byte
 
