@@ -22,6 +22,8 @@ class Setting(simulate.Setting):
     """The simulated world. Seconds everywhere."""
 
     speeds: Mapping[str, Speed]
+    until: float = 40.0
+    judge_from: float = 6.0
     deadlines: dict[str, float] = field(default_factory=dict)  # for models that differ
     retries: int = 2  # a client that got no answer in time sends again at once, so often
     hedge_after: float = 0.0  # of its deadline: then a client sends again without giving up the first attempt; 0: never
@@ -33,6 +35,11 @@ class Setting(simulate.Setting):
     slowdowns: Sequence[tuple[float, float]] = ()  # (from, factor)
     killers: frozenset[int] = frozenset()  # keys of requests that kill their worker
     size: Callable[[Random], float] = one_size
+
+    @property
+    def judge_until(self) -> float:
+        """Later arrivals are served in a world where the load has ended."""
+        return self.until - 3.2 * self.deadline_s
 
 
 class Job(Ticket, kw_only=True):

@@ -173,7 +173,7 @@ def _judge(levels: Sequence[Level], required: Sequence[Any]) -> int:
 
 def make_plans(chosen: argparse.Namespace) -> list[Plan]:
     """The levels that the flags and the scenario ask for."""
-    from timebound.lab.bench import Plan, sweep
+    from timebound.lab.bench import Plan
 
     ways = [name for name in ("rate", "trace", "clients", "users") if getattr(chosen, name)]
     if len(ways) > 1:
@@ -191,7 +191,10 @@ def make_plans(chosen: argparse.Namespace) -> list[Plan]:
     # Flags go by the names of a plan's fields; those that a sweep varies are lists.
     given = {field.name: getattr(chosen, field.name, None) for field in fields(Plan)}
     given = {name: value for name, value in given.items() if value is not None and name not in ("rate", "clients")}
-    return sweep(Plan(**settings | given), chosen.rate, chosen.clients or chosen.users)
+    plan, clients = Plan(**settings | given), chosen.clients or chosen.users
+    if chosen.rate:
+        return [replace(plan, rate=rate) for rate in chosen.rate]
+    return [replace(plan, clients=count) for count in clients] if clients else [plan]
 
 
 def _given_payloads(chosen: argparse.Namespace) -> list[Payload] | None:

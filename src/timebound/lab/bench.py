@@ -6,7 +6,7 @@ import asyncio
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -157,10 +157,3 @@ async def _until_signal(work: Any) -> bool:
     with suppress(asyncio.CancelledError):
         await task
     return not task.cancelled()
-
-
-def sweep(plan: Plan, rates: list[float] | None, clients: list[int] | None) -> list[Plan]:
-    """One plan per rate or per number of clients; the plan itself if there is nothing to vary."""
-    if rates:
-        return [replace(plan, rate=rate) for rate in rates]
-    return [replace(plan, clients=count) for count in clients] if clients else [plan]

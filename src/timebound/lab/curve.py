@@ -63,12 +63,10 @@ def measure(runner: Runner, body: bytes, batch: int, budget_s: float, clock: Clo
         if report is None or any(outcome.code for outcome in report.outcomes):
             raise SetupError(f"{runner.name} cannot answer its own example in a batch of {batch}; mend one of the two")
         timings.append(report.timing)
-    stages = Timing(
-        prepare_s=median(timing.prepare_s for timing in timings),
-        infer_s=median(timing.infer_s for timing in timings),
-        finish_s=median(timing.finish_s for timing in timings),
-    )
-    return Point(batch, median(totals), stages, pss_mib(os.getpid()))
+    stages = {
+        name: median(getattr(timing, name) for timing in timings) for name in ("prepare_s", "infer_s", "finish_s")
+    }
+    return Point(batch, median(totals), Timing(**stages), pss_mib(os.getpid()))
 
 
 def sizes(max_batch: int) -> list[int]:

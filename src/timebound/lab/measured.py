@@ -49,10 +49,6 @@ class Profile(msgspec.Struct, frozen=True):
         return len(self.learned["scale"])
 
     @property
-    def max_batch(self) -> int:
-        return int(self.learned.get("max_batch", DEFAULT_MAX_BATCH))
-
-    @property
     def batches(self) -> int:
         """How many batches it was learned from."""
         return int(sum(cell[0] for cell in self.learned["cells"]))
@@ -121,7 +117,7 @@ class Measured:
 
     def __init__(self, profile: Profile, slots: int) -> None:
         self.members = profile.members
-        self.max_batch = profile.max_batch
+        self.max_batch = int(profile.learned.get("max_batch", DEFAULT_MAX_BATCH))
         self._estimate = Estimate(self.members, self.max_batch)
         restore(self._estimate, profile.learned, math.inf)
         self._slots = slots

@@ -97,19 +97,17 @@ class World:
         deadline_s, pace = self._demand.deadline_s, self.pace
         since = 1.0 + 2 * deadline_s
         requests = min(MOST_REQUESTS, max(LEAST_REQUESTS, DEADLINES * deadline_s * rate))
-        until = since + requests / rate + 3.2 * deadline_s
-        setting = Setting(
-            {_NAME: pace}, deadline_s=deadline_s, slots=self.slots, margin_s=self._profile.margin_s, until=until,
-            judge_from=since, seed=seed,
-        )  # fmt: skip
+        until = since + requests / rate
+        setting = Setting({_NAME: pace}, deadline_s, self.slots, self._profile.margin_s, seed)
         scheduler = Scheduler(setting.margin_s)
         scheduler.add_model(ModelSpec(_NAME, deadline_s, pace.members, pace.max_batch), self._profile.learned)
         rng = random.Random(f"{seed} sizes")
-        # The first second is not judged, and gentle: a server is hardly ever met by the whole load at once.
-        times = poisson([Phase(0.6 * rate, 1.0), Phase(rate, until - 1.0)], seed)
+        # The first second is gentle: a server is hardly ever met by the whole load at once. Some more requests come
+        # behind those that count, or the last of these would be served in a world where the load has ended.
+        times = poisson([Phase(0.6 * rate, 1.0), Phase(rate, until - 1.0 + 3.2 * deadline_s)], seed)
         simulation = Simulation(setting, (Arrival(at, _NAME, pace.size(rng)) for at in times), scheduler)
         simulation.play()
-        return seen(rate, simulation.judged(), pace.members)
+        return seen(rate, [job for job in simulation.jobs if since <= job.arrived < until], pace.members)
 
     def is_enough(self, found: Outlook) -> bool:
         """Whether as many are answered in time as are asked for."""

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any, Protocol
 
-from timebound.clock import ManualClock
 from timebound.scheduler import Batch, Scheduler, Ticket
 
 
@@ -45,14 +44,7 @@ class Setting:
     deadline_s: float = 1.0
     slots: int = 2
     margin_s: float = 0.010
-    until: float = 40.0
-    judge_from: float = 6.0
     seed: int = 1
-
-    @property
-    def judge_until(self) -> float:
-        """Later arrivals are served in a world where the load has ended."""
-        return self.until - 3.2 * self.deadline_s
 
 
 class Job(Ticket, kw_only=True):
@@ -73,7 +65,7 @@ class Simulation:
 
     def __init__(self, setting: Setting, arrivals: Iterable[Arrival], scheduler: Scheduler) -> None:
         self.setting = setting
-        self.clock = ManualClock()
+        self.now = 0.0
         self.rng = random.Random(setting.seed)
         self.scheduler = scheduler
         self.jobs: list[Job] = []
@@ -88,17 +80,8 @@ class Simulation:
         self._next_arrival()
         while self._events:
             at, _, action, arguments = heapq.heappop(self._events)
-            self.clock.advance(max(0.0, at - self.now))
+            self.now = max(self.now, at)
             action(*arguments)
-
-    def judged(self) -> list[Job]:
-        """What came of the requests that count."""
-        since, until = self.setting.judge_from, self.setting.judge_until
-        return [job for job in self.jobs if since <= job.arrived < until]
-
-    @property
-    def now(self) -> float:
-        return self.clock.now()
 
     def _at(self, when: float, action: Callable[..., None], *arguments: Any) -> None:
         self._order += 1

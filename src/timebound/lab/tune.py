@@ -64,11 +64,12 @@ class Settings(msgspec.Struct, frozen=True, order=True):
         return [*words, "--engine", self.engine] if self.engine else words
 
     def __str__(self) -> str:
-        def counted(count: int, noun: str) -> str:
-            return f"{count} {noun}{'s' if count > 1 else ''}"
+        slots = f"{_counted(self.workers, 'worker')} x {_counted(self.slots, 'slot')}"
+        return f"{slots} x {curve_name(self.threads, self.engine)}"
 
-        parts = [counted(self.workers, "worker"), counted(self.slots, "slot"), counted(self.threads, "thread")]
-        return " x ".join(parts) + (f" on {self.engine}" if self.engine else "")
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'s' if count > 1 else ''}"
 
 
 class Trial(msgspec.Struct, frozen=True):
@@ -127,8 +128,7 @@ def candidates(cores: int, is_parallel: bool) -> list[Settings]:
 
 def curve_name(threads: int, engine: str) -> str:
     """As people read it."""
-    text = f"{threads} thread{'s' if threads > 1 else ''}"
-    return f"{text} on {engine}" if engine else text
+    return _counted(threads, "thread") + (f" on {engine}" if engine else "")
 
 
 class Tuning:

@@ -43,7 +43,7 @@ def test_after_the_last_attempt_the_question_is_over_without_an_answer() -> None
     ask(world)
     world.advance(5.0)
     assert len(world.sent) == 3
-    assert last(world).answer is None
+    assert last(world).last.end is not End.ANSWERED
     assert world.asker.under_way == 0
 
 
@@ -82,7 +82,7 @@ def test_an_error_status_ends_a_question_unless_refusals_are_sent_again() -> Non
     assert len(heedful.sent) == 2
     heedful.answer(1)
     assert last(heedful).attempts[0].asked_to_wait
-    assert last(heedful).answer is not None
+    assert last(heedful).last.end is End.ANSWERED
 
 
 def test_a_wrong_answer_is_an_answer_that_is_not_right() -> None:

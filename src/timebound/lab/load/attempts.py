@@ -68,12 +68,6 @@ class Question:
         return self.attempts[-1]
 
     @property
-    def answer(self) -> Attempt | None:
-        """The attempt that brought an answer, if one did; always the last."""
-        last = self.attempts[-1]
-        return last if last.end is End.ANSWERED else None
-
-    @property
     def latency(self) -> float:
         """From the first attempt's intended time to the end of the last attempt."""
         last = self.attempts[-1]

@@ -118,8 +118,7 @@ def payloads_of(model: Mapping[str, Any], source: str) -> list[Payload]:
             for each in samples
             if each.get("data")
         ]
-    bodies = _bodies(model, source)
-    return [example_payload(body, model.get("key")) for body in bodies]
+    return [example_payload(body, model.get("key")) for body in _bodies(model, source)]
 
 
 def _bodies(model: Mapping[str, Any], source: str) -> list[Any]:
