@@ -69,9 +69,9 @@ def measure(runner: Runner, body: bytes, batch: int, budget_s: float, clock: Clo
     return Point(batch, median(totals), Timing(**stages), pss_mib(os.getpid()))
 
 
-def sizes(max_batch: int) -> list[int]:
-    """1, 2, 4 ... up to the largest batch."""
-    return [*(1 << power for power in range(max_batch.bit_length()) if 1 << power < max_batch), max_batch]
+def sizes(most: int) -> list[int]:
+    """1, 2, 4 ... up to the most there may be."""
+    return [*(1 << power for power in range(most.bit_length()) if 1 << power < most), most]
 
 
 def body_of(model: Model) -> bytes:

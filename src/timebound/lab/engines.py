@@ -79,11 +79,6 @@ def best_batch(points: Sequence[Point], deadline_s: float) -> Point:
     return min(fitting, key=lambda point: point.per_item_s)
 
 
-def cost_s(points: Sequence[Point], deadline_s: float) -> float:
-    """Seconds of an item in that batch."""
-    return best_batch(points, deadline_s).per_item_s
-
-
 def fastest(costs: Mapping[str, float], own: str) -> str | None:
     """The engine to try beside the model's own; None if none is faster."""
     best = min(costs, key=lambda engine: costs[engine])

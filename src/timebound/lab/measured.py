@@ -131,8 +131,6 @@ class Measured:
 
     def size(self, rng: random.Random) -> float:
         """The size of one more request."""
-        if len(self._lengths) == 1 and len(self._lengths[0].sizes) == 1:
-            return self._lengths[0].sizes[0]
         (lane,) = rng.choices(self._lengths, cum_weights=self._up_to)
         return rng.choice(lane.sizes)
 

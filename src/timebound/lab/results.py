@@ -71,7 +71,7 @@ def rows(levels: Sequence[Mapping[str, Any]]) -> list[list[str]]:
     for level in levels:
         figures = level["figures"]
         is_silent = figures["requests"] == figures["failed"]  # no answer has no latency
-        cells = ["-" if is_silent and name.endswith("_ms") else _number(figures[name], n) for name, _, n, _ in COLUMNS]
+        cells = ["-" if is_silent and name.endswith("_ms") else f"{figures[name]:,.{n}f}" for name, _, n, _ in COLUMNS]
         found.append([level["load"], *cells])
     return found
 
@@ -116,10 +116,6 @@ def _counted(lead: str, counts: Mapping[str, int]) -> str:
     return f"{lead} " + ", ".join(f"{name} {count:,}" for name, count in counts.items()) if counts else ""
 
 
-def _number(value: float, digits: int) -> str:
-    return f"{value:,.{digits}f}"
-
-
 def in_columns(rows: Sequence[Sequence[str]]) -> list[str]:
     """The first column to the left, the others to the right."""
     first, *others = (max(map(len, column)) for column in zip(*rows, strict=True))
@@ -139,7 +135,7 @@ def compare(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
         for name, heading, digits, more_is_better in COLUMNS:
             was, now = earlier["figures"][name], level["figures"][name]
             change = _change(was, now, more_is_better)
-            found.append([f"  {heading}", _number(was, digits), _number(now, digits), *change])
+            found.append([f"  {heading}", f"{was:,.{digits}f}", f"{now:,.{digits}f}", *change])
         lines += in_columns(found)
     lines += [f"{load}: not in the new results" for load in before]
     return "\n".join(lines)

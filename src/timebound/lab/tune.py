@@ -24,7 +24,7 @@ import msgspec
 from timebound.lab import bench, engines
 from timebound.lab.agreement import REFERENCE
 from timebound.lab.bench import Plan
-from timebound.lab.curve import Facts, Point
+from timebound.lab.curve import Facts, Point, sizes
 from timebound.lab.engines import Judgement, Verdict
 from timebound.lab.load.client import resolve
 from timebound.lab.load.discovery import example_payload
@@ -115,9 +115,7 @@ class Target(msgspec.Struct, frozen=True):
 
 def candidates(cores: int, is_parallel: bool) -> list[Settings]:
     """The divisions worth trying; what `timebound serve` would choose comes first."""
-    halves = [1 << power for power in range(cores.bit_length()) if 1 << power <= cores]
-    if cores not in halves:
-        halves.append(cores)
+    halves = sizes(cores)
     if is_parallel:
         tried = [Settings(1, cores // threads, threads) for threads in halves]
         tried += [Settings(workers, cores // workers, 1) for workers in halves[1:]]
@@ -200,7 +198,9 @@ class Tuning:
         """Seconds per item by engine, of those that may be taken and were timed; the model's own comes first."""
         names = [self._facts.engine, *(verdict.engine for verdict in self.record.verdicts)]
         curves = {name: self.record.curves.get(curve_name(1, name)) for name in names}
-        return {name: engines.cost_s(points, self.deadline_s) for name, points in curves.items() if points}
+        return {
+            name: engines.best_batch(points, self.deadline_s).per_item_s for name, points in curves.items() if points
+        }
 
     @property
     def rival(self) -> str | None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import cast
 
 from tests.manual_loop import ManualLoop, Started
 
 from timebound.clock import ManualClock
 from timebound.lab.load.alarm import Alarm
 from timebound.lab.load.attempts import Asker, Exchange, Manners, Question
-from timebound.lab.load.client import Call, Reply
+from timebound.lab.load.client import Call, Client, Reply
 from timebound.lab.load.loops import Loop
 
 OK = Reply(200, [], b"{}")
@@ -22,7 +23,7 @@ class World:
         self.clock = ManualClock()
         self.loop = ManualLoop(self.clock)  # type: ignore[abstract]
         self.alarm = Alarm(self.loop, self.clock)
-        self.asker = kind(self, manners or Manners(10.0), self.alarm, self.clock)
+        self.asker = kind(cast(Client, self), manners or Manners(10.0), self.alarm, self.clock)
         self.sent: list[tuple[float, Call]] = []
         self.abandoned: list[Call] = []
         self.over: list[Question] = []

@@ -10,11 +10,10 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
 
 from timebound.clock import Clock
 from timebound.lab.load.alarm import Alarm
-from timebound.lab.load.client import Call, Reply
+from timebound.lab.load.client import Call, Client, Reply
 
 
 class End(StrEnum):
@@ -85,20 +84,13 @@ class Manners:
 Done = Callable[[Question], None]
 
 
-class Sender(Protocol):
-    """What carries attempts: a `Client`."""
-
-    def send(self, call: Call) -> None: ...
-    def abandon(self, call: Call) -> None: ...
-
-
 class Asker:
     """Asks questions over a client; every one of them ends, since every attempt times out."""
 
     resent = frozenset((End.TIMED_OUT, End.LOST))
     """What is sent again, as often as manners allow."""
 
-    def __init__(self, client: Sender, manners: Manners, alarm: Alarm, clock: Clock) -> None:
+    def __init__(self, client: Client, manners: Manners, alarm: Alarm, clock: Clock) -> None:
         self._client = client
         self._manners = manners
         self.alarm = alarm
