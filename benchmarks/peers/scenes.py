@@ -123,5 +123,5 @@ def _ended(question: Question) -> float:
 
 
 def _quality(question: Question) -> str:
-    answer = question.answer
-    return answer.quality if answer is not None and answer.is_right else ""
+    last = question.last
+    return last.quality if last.end is End.ANSWERED and last.is_right else ""

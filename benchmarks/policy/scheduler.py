@@ -20,10 +20,10 @@ from statistics import mean, median, stdev
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from benchmarks.policy.rivals import RIVALS
+from benchmarks.tools.arrivals import bursts, constant, poisson, spike
 from benchmarks.tools.commandline import add_choice
-from timebound.lab.arrivals import bursts, constant, poisson, spike
-from timebound.lab.machine import CPU_LIKE, GPU_LIKE, Speed, clairvoyant_share
-from timebound.lab.simulate import Setting, Simulation
+from benchmarks.tools.machine import CPU_LIKE, GPU_LIKE, Speed, clairvoyant_share
+from benchmarks.tools.simulate import Setting, Simulation
 from timebound.scheduler import ModelSpec, Policy, Scheduler, Ticket
 
 CURVES = {"cpu": CPU_LIKE, "gpu": GPU_LIKE}

@@ -40,7 +40,7 @@ from benchmarks.tools.stamped import Stamped
 from benchmarks.tools.workload import ECHO_SUM
 from timebound.lab.load.client import Reply
 from timebound.lab.load.processes import ForeignLoad
-from timebound.lab.report import quantile
+from timebound.lab.simulate import quantile
 
 SLOW_CONNECTIONS = 500
 FLOOD_CLIENTS = 4

@@ -131,7 +131,7 @@ class Run:
         self.figures["contest_requests"] = len(record.questions)
         self.figures["contest_resent"] = sum(len(q.attempts) > 1 for q in record.questions)
         self._add("computed_twice", repeats(counted))
-        self._add("unanswered", sum(q.answer is None for q in record.questions))
+        self._add("unanswered", sum(q.last.end is not End.ANSWERED for q in record.questions))
         self._note_wrong(record)
 
     def _death(self) -> None:

@@ -10,7 +10,7 @@ from benchmarks.tools.load import Load
 from benchmarks.tools.openloop import DEADLINE_S, Record
 from benchmarks.tools.report import QUIET_CORES
 from timebound.lab.load.attempts import Attempt, End, Question
-from timebound.lab.report import quantile
+from timebound.lab.simulate import quantile
 
 # Width of the bins that are drawn, and of those in which recovery is looked at: it takes about one deadline.
 BIN_S = 0.1
@@ -75,7 +75,7 @@ def summarise(record: Record, load: float, foreign_cores: float) -> Level:
         p50_ms=quantile(latencies, 0.5) * 1000,
         p99_ms=quantile(latencies, 0.99) * 1000,
         late=sum(attempt.end is End.TIMED_OUT for attempt in attempts),
-        unanswered=sum(question.answer is None for question in questions),
+        unanswered=sum(question.last.end is not End.ANSWERED for question in questions),
         wrong=sum(not attempt.is_right for attempt in attempts),
         statuses=dict(Counter(attempt.status for attempt in attempts if attempt.end is End.REFUSED)),
         resends=len(attempts) - len(questions),
@@ -89,8 +89,8 @@ def summarise(record: Record, load: float, foreign_cores: float) -> Level:
 
 
 def _quality(question: Question) -> str:
-    answer = question.answer
-    return answer.quality if answer and answer.is_right else ""
+    last = question.last
+    return last.quality if last.end is End.ANSWERED and last.is_right else ""
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import socket
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count, cycle
 
 import uvloop
@@ -20,8 +20,8 @@ from timebound.lab.load.alarm import Alarm
 from timebound.lab.load.attempts import Asker, End, Exchange, Manners, Question
 from timebound.lab.load.client import Address, Client, Reply, fetch
 from timebound.lab.load.health import raise_file_limit
-from timebound.lab.load.loops import ClosedLoop, Closing, Course
-from timebound.lab.report import quantile
+from timebound.lab.load.loops import ClosedLoop
+from timebound.lab.simulate import quantile
 
 HOST = "127.0.0.1"
 WARM_UP_S = 0.15
@@ -212,22 +212,21 @@ class Window:
 
 async def _clients(traffic: Traffic, concurrency: int, seconds: float) -> Window:
     window = Window(seconds)
-    closing = Closing(seconds=WARM_UP_S + seconds)
     # What is under way at the end is still waited for: work left behind would slow the next contestant.
-    async with asyncio.timeout(WARM_UP_S + seconds + PATIENCE_S), asking(traffic, Manners(FOR_EVER_S)) as course:
-        await ClosedLoop(concurrency, closing).run(replace(course, done=window.complete))
+    async with asyncio.timeout(WARM_UP_S + seconds + PATIENCE_S), asking(traffic, Manners(FOR_EVER_S)) as asker:
+        await ClosedLoop(concurrency, seconds=WARM_UP_S + seconds).run(asker, traffic.next, window.complete)
     return window
 
 
 @asynccontextmanager
-async def asking(traffic: Traffic, manners: Manners) -> AsyncIterator[Course]:
-    """What a loop needs to send this traffic; who wants to hear of the answers puts in a `done`."""
+async def asking(traffic: Traffic, manners: Manners, kind: type[Asker] = Asker) -> AsyncIterator[Asker]:
+    """Who sends this traffic."""
     raise_file_limit()
     clock = MonotonicClock()
     alarm = Alarm(asyncio.get_running_loop(), clock)
     client = Client(traffic.address, clock, most_connections=MOST_CONNECTIONS)
     try:
-        yield Course(Asker(client, manners, alarm, clock), traffic.next, lambda question: None, alarm, clock)
+        yield kind(client, manners, alarm, clock)
         traffic.connections = client.connections
     finally:
         alarm.close()

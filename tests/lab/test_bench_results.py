@@ -48,7 +48,7 @@ def test_what_is_no_document_is_refused(tmp_path: Path, text: str) -> None:
 
 
 def test_the_table_has_a_line_for_each_level_and_says_why_requests_failed() -> None:
-    text = results.table([level(20.0), level(40.0, end=End.LOST)])
+    text = results.table(document(level(20.0), level(40.0, end=End.LOST)))
     lines = text.splitlines()
     assert lines[1].startswith("20/s poisson")
     assert lines[2].split()[-3:] == ["-", "100", "0"]

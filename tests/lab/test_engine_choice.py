@@ -11,7 +11,7 @@ from timebound.clock import MonotonicClock
 from timebound.lab import agreement, engines
 from timebound.lab.agreement import Agreement, compare, gap, is_same, leaves, volatile
 from timebound.lab.curve import Point, chosen_model, engines_of
-from timebound.lab.engines import Judgement, Means, Verdict, agrees, ask, cost_s, fastest, tell, why_not
+from timebound.lab.engines import Judgement, Means, Verdict, agrees, ask, best_batch, fastest, tell, why_not
 from timebound.types import Timing
 
 EVERYTHING, NOTHING = Means(True, True), Means(False, False)
@@ -138,8 +138,8 @@ def test_the_fastest_engine_is_tried_and_noise_moves_nobody() -> None:
 
 def test_batches_that_the_server_would_not_run_do_not_count() -> None:
     points = [Point(1, 0.010, Timing(), 1.0), Point(64, 0.064, Timing(), 1.0)]
-    assert cost_s(points, 1.0) == pytest.approx(0.001)
-    assert cost_s(points, 0.1) == 0.010
+    assert best_batch(points, 1.0).per_item_s == pytest.approx(0.001)
+    assert best_batch(points, 0.1).per_item_s == 0.010
 
 
 @pytest.mark.parametrize(

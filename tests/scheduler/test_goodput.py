@@ -8,12 +8,11 @@ from dataclasses import replace
 from statistics import mean
 
 import pytest
+from benchmarks.tools.arrivals import Users, bursts, constant, poisson, spike
+from benchmarks.tools.machine import CPU_LIKE, GPU_LIKE, Speed
+from benchmarks.tools.simulate import Setting, Simulation, judged
+from benchmarks.tools.simulated import is_in_time
 from tests.scheduler.worlds import steady, trained
-
-from timebound.lab.arrivals import Users, bursts, constant, poisson, spike
-from timebound.lab.machine import CPU_LIKE, GPU_LIKE, Speed
-from timebound.lab.report import is_in_time
-from timebound.lab.simulate import Setting, Simulation, judged
 
 CURVES = {"cpu": CPU_LIKE, "gpu": GPU_LIKE}
 SMALL_CNN = Speed(0.0015, 0.0096, noise=0.08)

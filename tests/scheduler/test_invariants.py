@@ -7,13 +7,13 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from benchmarks.tools.arrivals import Arrival, bursts, constant, one_size, poisson, text_size
+from benchmarks.tools.machine import CPU_LIKE, GPU_LIKE, Speed
+from benchmarks.tools.simulate import Job, Setting, Simulation
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.scheduler.worlds import trained
 
-from timebound.lab.arrivals import Arrival, bursts, constant, one_size, poisson, text_size
-from timebound.lab.machine import CPU_LIKE, GPU_LIKE, Speed
-from timebound.lab.simulate import Job, Setting, Simulation
 from timebound.scheduler import Batch, Scheduler, Ticket
 
 SECONDS = 5.0

@@ -3,9 +3,9 @@ from __future__ import annotations
 import json
 
 import pytest
+from benchmarks.tools.machine import CPU_LIKE, GPU_LIKE, Speed
 from tests.scheduler.worlds import ticket, trained
 
-from timebound.lab.machine import CPU_LIKE, GPU_LIKE, Speed
 from timebound.scheduler import POLICIES, Batch, ModelSpec, Phase, Plan, Scheduler, SetAside, View
 
 THREE = Speed(0.006, 0.009, members=3)

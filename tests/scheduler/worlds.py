@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from timebound.lab.arrivals import constant, one_size, poisson, text_size
-from timebound.lab.machine import Speed, clairvoyant_share
-from timebound.lab.report import Report
-from timebound.lab.simulate import Probe, Setting, Simulation
+from benchmarks.tools.arrivals import constant, one_size, poisson, text_size
+from benchmarks.tools.machine import Speed, clairvoyant_share
+from benchmarks.tools.simulate import Probe, Setting, Simulation
+from benchmarks.tools.simulated import Report
+
 from timebound.scheduler import ModelSpec, Scheduler, Ticket
 
 

@@ -21,10 +21,11 @@ from timebound.errors import SetupError
 from timebound.target import check_target
 
 if TYPE_CHECKING:
-    from timebound.lab.bench import Level, Plan, Progress
+    from timebound.lab.bench import Level, Plan, Tell
     from timebound.lab.load.client import Address
     from timebound.lab.load.discovery import Found
     from timebound.lab.load.requests import Payload, Requests
+    from timebound.lab.load.tally import Tally
 
 NOT_MET = 3
 NO_ANSWER = 1
@@ -137,7 +138,7 @@ def run(chosen: argparse.Namespace) -> int:
         _clear_line()
     document = results.document(chosen.target, path, levels, __version__)
     has_less = earlier is not None and not results.have_a_level_in_common(earlier, document)
-    print(results.table(levels))
+    print(results.table(document))
     if earlier is not None:
         print(f"\ncompared with {chosen.compare}:\n{results.compare(earlier, document)}")
     if chosen.json:
@@ -172,7 +173,7 @@ def _judge(levels: Sequence[Level], required: Sequence[Any]) -> int:
 
 def make_plans(chosen: argparse.Namespace) -> list[Plan]:
     """The levels that the flags and the scenario ask for."""
-    from timebound.lab.bench import Plan, sweep
+    from timebound.lab.bench import Plan
 
     ways = [name for name in ("rate", "trace", "clients", "users") if getattr(chosen, name)]
     if len(ways) > 1:
@@ -190,7 +191,10 @@ def make_plans(chosen: argparse.Namespace) -> list[Plan]:
     # Flags go by the names of a plan's fields; those that a sweep varies are lists.
     given = {field.name: getattr(chosen, field.name, None) for field in fields(Plan)}
     given = {name: value for name, value in given.items() if value is not None and name not in ("rate", "clients")}
-    return sweep(Plan(**settings | given), chosen.rate, chosen.clients or chosen.users)
+    plan, clients = Plan(**settings | given), chosen.clients or chosen.users
+    if chosen.rate:
+        return [replace(plan, rate=rate) for rate in chosen.rate]
+    return [replace(plan, clients=count) for count in clients] if clients else [plan]
 
 
 def _given_payloads(chosen: argparse.Namespace) -> list[Payload] | None:
@@ -273,18 +277,17 @@ def _server(chosen: argparse.Namespace) -> Iterator[str]:
 # ---------------------------------------------------------------------- progress
 
 
-def _line_on_terminal() -> Callable[[Progress], None] | None:
+def _line_on_terminal() -> Tell | None:
     """Shows how a level stands, on one line; None if nobody watches."""
     if not sys.stderr.isatty():
         return None
 
-    def tell(progress: Progress) -> None:
-        tally = progress.tally
+    def tell(plan: Plan, seconds: float, under_way: int, tally: Tally) -> None:
         share = tally.good / tally.requests if tally.requests else 0.0
         p50, p99 = (value * 1000 for value in tally.answers.quantiles([0.5, 0.99]))
         line = (
-            f"{progress.plan.title}: {progress.seconds:5.1f} s  {tally.requests:,} done, "
-            f"{progress.under_way} under way  goodput {share:.3f}  p50 {p50:.1f} ms  p99 {p99:.1f} ms"
+            f"{plan.title}: {seconds:5.1f} s  {tally.requests:,} done, {under_way} under way "
+            f" goodput {share:.3f}  p50 {p50:.1f} ms  p99 {p99:.1f} ms"
         )
         print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)
 

@@ -19,11 +19,9 @@ import msgspec
 import numpy as np
 
 from timebound.clock import Clock, MonotonicClock
-from timebound.errors import SetupError
-from timebound.lab.curve import body_of, chosen_model
+from timebound.lab.curve import body_of, chosen_model, write_lines
 from timebound.lab.load.payloads import from_folder, from_lines
 from timebound.model import example_body, request_schema
-from timebound.target import describe
 from timebound.types import ENGINES
 from timebound.workers.members import open_runner
 from timebound.workers.runner import Runner
@@ -197,18 +195,11 @@ def compare(
     return Agreement(len(asked), copies, same, max(each[0] for each in gaps), max(each[1] for each in gaps))
 
 
-def main(target: str, name: str, engine: str, tolerance: str, more: str) -> int:
-    """Compare, and write the agreement as a line."""
-    try:
-        samples, clock = Path(more) if more else None, MonotonicClock()
-        found = compare(Path(target), name, engine, tolerance=float(tolerance), more=samples, clock=clock)
-    except Exception as error:
-        words = str(error) if isinstance(error, SetupError) else describe(error)
-        print(words, file=sys.stderr)  # noqa: T201 - this is a program; its parent reads it
-        return 2
-    sys.stdout.write(msgspec.json.encode(found).decode() + "\n")
-    return 0
+def main(target: str, name: str, engine: str, tolerance: str, more: str) -> Iterator[Agreement]:
+    """Compare."""
+    samples = Path(more) if more else None
+    yield compare(Path(target), name, engine, tolerance=float(tolerance), more=samples, clock=MonotonicClock())
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    sys.exit(write_lines(main(*sys.argv[1:])))

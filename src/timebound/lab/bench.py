@@ -6,7 +6,7 @@ import asyncio
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from timebound.lab.load.alarm import Alarm
 from timebound.lab.load.attempts import Asker, Manners
 from timebound.lab.load.client import Address, Client
 from timebound.lab.load.health import Health, raise_file_limit, undisturbed, warnings
-from timebound.lab.load.loops import ClosedLoop, Closing, Course, Loop, OpenLoop
+from timebound.lab.load.loops import ClosedLoop, Loop, OpenLoop
 from timebound.lab.load.requests import Requests
 from timebound.lab.load.schedule import Phase
 from timebound.lab.load.tally import Tally
@@ -80,17 +80,8 @@ class Level:
     is_interrupted: bool = False
 
 
-@dataclass(frozen=True)
-class Progress:
-    """How a level stands."""
-
-    plan: Plan
-    seconds: float
-    under_way: int
-    tally: Tally
-
-
-Tell = Callable[[Progress], None]
+Tell = Callable[[Plan, float, int, Tally], None]
+"""Hears how a level stands: after so many seconds so many requests are under way."""
 
 
 def run(plans: list[Plan], address: Address, requests: Requests, tell: Tell | None = None) -> list[Level]:
@@ -115,8 +106,8 @@ async def _level(plan: Plan, address: Address, requests: Requests, tell: Tell | 
     tally = Tally(plan.deadline_s, began + plan.warm_up_s, began + seconds)
     health = Health(alarm, clock)
     if tell is not None:
-        alarm.every(PROGRESS_S, lambda due: tell(Progress(plan, due - began, asker.under_way, tally)))
-    is_whole = await _until_signal(loop.run(Course(asker, requests.take, tally.add, alarm, clock)))
+        alarm.every(PROGRESS_S, lambda due: tell(plan, due - began, asker.under_way, tally))
+    is_whole = await _until_signal(loop.run(asker, requests.take, tally.add))
     left = asker.stop()
     if not is_whole:  # rates are of the time that there was
         tally.end(clock.now())
@@ -143,11 +134,13 @@ def loop_of(plan: Plan) -> tuple[Loop, float]:
         seconds = plan.warm_up_s + (plan.seconds if plan.seconds is not None else (plan.requests or 1) / plan.rate)
         return OpenLoop(_times(plan, plan.rate, seconds)), seconds
     seconds = inf if plan.seconds is None else plan.warm_up_s + plan.seconds
-    closing = Closing(plan.requests, None if seconds == inf else seconds, plan.is_shared_out)
+    requests = inf if plan.requests is None else plan.requests
+    loop = ClosedLoop(
+        plan.clients, requests=requests, seconds=seconds, is_shared_out=plan.is_shared_out, think_s=plan.think_s,
+        seed=plan.seed,
+    )  # fmt: skip
     # With a number of requests the run may end before its time does.
-    return ClosedLoop(plan.clients, closing, think_s=plan.think_s, seed=plan.seed), (
-        inf if plan.requests is not None else seconds
-    )
+    return loop, seconds if requests == inf else inf
 
 
 def _times(plan: Plan, rate: float, seconds: float) -> Iterator[float]:
@@ -158,23 +151,9 @@ def _times(plan: Plan, rate: float, seconds: float) -> Iterator[float]:
 async def _until_signal(work: Any) -> bool:
     """Do the work, or stop it at SIGINT or SIGTERM; says whether it was done."""
     task = asyncio.ensure_future(work)
-    running = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         with suppress(RuntimeError, ValueError):  # not the main thread
-            running.add_signal_handler(number, task.cancel)
-    try:
+            asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    with suppress(asyncio.CancelledError):
         await task
-    except asyncio.CancelledError:
-        return False
-    finally:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            with suppress(RuntimeError, ValueError):
-                running.remove_signal_handler(number)
-    return True
-
-
-def sweep(plan: Plan, rates: list[float] | None, clients: list[int] | None) -> list[Plan]:
-    """One plan per rate or per number of clients; the plan itself if there is nothing to vary."""
-    if rates:
-        return [replace(plan, rate=rate) for rate in rates]
-    return [replace(plan, clients=count) for count in clients] if clients else [plan]
+    return not task.cancelled()

@@ -10,7 +10,7 @@ from pathlib import Path
 from string import Template
 
 WIDTH, HEIGHT = 720, 300
-_LEFT, _RIGHT, _TOP, _BOTTOM = 62, 16, 30, 42
+_LEFT, _RIGHTMOST, _TOP, _LOWEST = 62, WIDTH - 16, 30, HEIGHT - 42
 # Readable on white and on black, and for most who see colours differently.
 COLOURS = ("#2b7bba", "#e07b00", "#c0392b", "#3a9d5d", "#8e5bb5")
 
@@ -34,10 +34,10 @@ class Axis:
     ticks: Sequence[tuple[float, str]]
     scale: Callable[[float], float] = float
 
-    def place(self, value: float) -> float:
-        """From 0 at its low end to 1 at its high end."""
+    def place(self, value: float, start: float, end: float) -> float:
+        """From `start` at its low end to `end` at its high end."""
         low, high = self.scale(self.low), self.scale(self.high)
-        return (self.scale(value) - low) / ((high - low) or 1.0)
+        return start + (self.scale(value) - low) / ((high - low) or 1.0) * (end - start)
 
 
 SHARES = Axis("share of all requests", 0.0, 1.0, [(n / 5, f"{n / 5:g}") for n in range(6)])
@@ -99,20 +99,19 @@ def chart(title: str, x: Axis, y: Axis, lines: Sequence[Line]) -> str:
 
 
 def _grid(x: Axis, y: Axis) -> list[str]:
-    bottom, right = HEIGHT - _BOTTOM, WIDTH - _RIGHT
     parts = []
     for value, text in y.ticks:
-        at = _y(y, value)
-        parts.append(f'<line class="grid" x1="{_LEFT}" x2="{right}" y1="{at:.1f}" y2="{at:.1f}"/>')
+        at = y.place(value, _LOWEST, _TOP)
+        parts.append(f'<line class="grid" x1="{_LEFT}" x2="{_RIGHTMOST}" y1="{at:.1f}" y2="{at:.1f}"/>')
         parts.append(f'<text class="tick" x="{_LEFT - 6}" y="{at + 4:.1f}" text-anchor="end">{escape(text)}</text>')
     for value, text in x.ticks:
-        at = _x(x, value)
-        parts.append(f'<line class="grid" x1="{at:.1f}" x2="{at:.1f}" y1="{_TOP}" y2="{bottom}"/>')
-        parts.append(f'<text class="tick" x="{at:.1f}" y="{bottom + 15}" text-anchor="middle">{escape(text)}</text>')
-    middle = (_LEFT + right) / 2
+        at = x.place(value, _LEFT, _RIGHTMOST)
+        parts.append(f'<line class="grid" x1="{at:.1f}" x2="{at:.1f}" y1="{_TOP}" y2="{_LOWEST}"/>')
+        parts.append(f'<text class="tick" x="{at:.1f}" y="{_LOWEST + 15}" text-anchor="middle">{escape(text)}</text>')
+    middle = (_LEFT + _RIGHTMOST) / 2
     parts.append(f'<text class="tick" x="{middle}" y="{HEIGHT - 6}" text-anchor="middle">{escape(x.title)}</text>')
-    turned = f'transform="rotate(-90 14 {(_TOP + bottom) / 2})" text-anchor="middle"'
-    parts.append(f'<text class="tick" x="14" y="{(_TOP + bottom) / 2}" {turned}>{escape(y.title)}</text>')
+    turned = f'transform="rotate(-90 14 {(_TOP + _LOWEST) / 2})" text-anchor="middle"'
+    parts.append(f'<text class="tick" x="14" y="{(_TOP + _LOWEST) / 2}" {turned}>{escape(y.title)}</text>')
     return parts
 
 
@@ -120,9 +119,9 @@ def _line(line: Line, x: Axis, y: Axis, colour: str, from_right: int) -> list[st
     if not line.points:
         return []
     dash = ' stroke-dasharray="5 4"' if line.is_dashed else ""
-    places = [(_x(x, px), _y(y, min(py, y.high))) for px, py in line.points]
+    places = [(x.place(px, _LEFT, _RIGHTMOST), y.place(min(py, y.high), _LOWEST, _TOP)) for px, py in line.points]
     path = " ".join(f"{px:.1f},{py:.1f}" for px, py in places)
-    at = WIDTH - _RIGHT - 105 * from_right
+    at = _RIGHTMOST - 105 * from_right
     parts = [
         f'<polyline fill="none" stroke="{colour}" stroke-width="1.8"{dash} points="{path}"/>',
         f'<line x1="{at}" x2="{at + 18}" y1="12" y2="12" stroke="{colour}" stroke-width="2.5"{dash}/>',
@@ -131,11 +130,3 @@ def _line(line: Line, x: Axis, y: Axis, colour: str, from_right: int) -> list[st
     if len(places) <= 40 and not line.is_dashed:
         parts += [f'<circle cx="{px:.1f}" cy="{py:.1f}" r="2.6" fill="{colour}"/>' for px, py in places]
     return parts
-
-
-def _x(axis: Axis, value: float) -> float:
-    return _LEFT + axis.place(value) * (WIDTH - _LEFT - _RIGHT)
-
-
-def _y(axis: Axis, value: float) -> float:
-    return HEIGHT - _BOTTOM - axis.place(value) * (HEIGHT - _TOP - _BOTTOM)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from statistics import median
 
@@ -14,7 +15,7 @@ from timebound.errors import SetupError
 from timebound.lab.load.processes import pss_mib
 from timebound.model import Model, example_body, name_of, request_schema
 from timebound.schema import sample
-from timebound.target import load_models, sentence
+from timebound.target import describe, load_models
 from timebound.types import ModelInfo, Timing
 from timebound.workers.members import open_runner
 from timebound.workers.runner import Runner
@@ -62,17 +63,15 @@ def measure(runner: Runner, body: bytes, batch: int, budget_s: float, clock: Clo
         if report is None or any(outcome.code for outcome in report.outcomes):
             raise SetupError(f"{runner.name} cannot answer its own example in a batch of {batch}; mend one of the two")
         timings.append(report.timing)
-    stages = Timing(
-        prepare_s=median(timing.prepare_s for timing in timings),
-        infer_s=median(timing.infer_s for timing in timings),
-        finish_s=median(timing.finish_s for timing in timings),
-    )
-    return Point(batch, median(totals), stages, pss_mib(os.getpid()))
+    stages = {
+        name: median(getattr(timing, name) for timing in timings) for name in ("prepare_s", "infer_s", "finish_s")
+    }
+    return Point(batch, median(totals), Timing(**stages), pss_mib(os.getpid()))
 
 
-def sizes(max_batch: int) -> list[int]:
-    """1, 2, 4 ... up to the largest batch."""
-    return [*(1 << power for power in range(max_batch.bit_length()) if 1 << power < max_batch), max_batch]
+def sizes(most: int) -> list[int]:
+    """1, 2, 4 ... up to the most there may be."""
+    return [*(1 << power for power in range(most.bit_length()) if 1 << power < most), most]
 
 
 def body_of(model: Model) -> bytes:
@@ -86,10 +85,11 @@ def body_of(model: Model) -> bytes:
 def chosen_model(target: Path, name: str, *, threads: int, engine: str) -> Model:
     """The model of this name, or the only one, loaded; on an engine, unless that is empty."""
     engines = {name: engine} if engine else {}
-    models = [model for model in load_models(target, threads=threads, engines=engines) if name in ("", _name(model))]
+    loaded = load_models(target, threads=threads, engines=engines)
+    models = {name_of(type(model)): model for model in loaded if name in ("", name_of(type(model)))}
     if len(models) != 1:
-        raise SetupError(f"choose one model with --model: {', '.join(map(_name, models)) or f'none is called {name}'}")
-    return models[0]
+        raise SetupError(f"choose one model with --model: {', '.join(models) or f'none is called {name}'}")
+    return models.popitem()[1]
 
 
 def engines_of(model: Model) -> tuple[str, list[str]]:
@@ -101,34 +101,33 @@ def engines_of(model: Model) -> tuple[str, list[str]]:
     return own.pop(), [each for each in free[0].engines if all(each in backend.engines for backend in free)]
 
 
-def main(target: str, name: str, threads: str, budget_s: str, engine: str = "") -> int:
-    """Write the facts of the model, then a point for each batch size until one takes longer than the deadline."""
-    clock = MonotonicClock()
+def write_lines(words: Iterable[msgspec.Struct]) -> int:
+    """Have a program write these for its parent as they come, or why they do not; returns its exit status."""
     try:
-        model = chosen_model(Path(target), name, threads=int(threads), engine=engine)
-        runner = open_runner(model, clock)
-        info = warm_up(runner, clock)
-        body = body_of(model)
-        _say(Facts(msgspec.structs.replace(info, samples=[]), body, *engines_of(model)))
-        for batch in sizes(info.max_batch):
-            point = measure(runner, body, batch, float(budget_s), clock)
-            _say(point)
-            if point.seconds > info.deadline_s:
-                break
-    except SetupError as error:
-        print(sentence(error), file=sys.stderr)  # noqa: T201 - this is a program; its parent reads it
+        for word in words:
+            sys.stdout.write(msgspec.json.encode(word).decode() + "\n")
+            sys.stdout.flush()
+    except Exception as error:
+        said = str(error) if isinstance(error, SetupError) else describe(error)
+        print(said, file=sys.stderr)  # noqa: T201 - this is a program; its parent reads it
         return 2
     return 0
 
 
-def _say(what: msgspec.Struct) -> None:
-    sys.stdout.write(msgspec.json.encode(what).decode() + "\n")
-    sys.stdout.flush()
-
-
-def _name(model: Model) -> str:
-    return name_of(type(model))
+def main(target: str, name: str, threads: str, budget_s: str, engine: str) -> Iterator[msgspec.Struct]:
+    """The facts of the model, then a point for each batch size until one takes longer than the deadline."""
+    clock = MonotonicClock()
+    model = chosen_model(Path(target), name, threads=int(threads), engine=engine)
+    runner = open_runner(model, clock)
+    info = warm_up(runner, clock)
+    body = body_of(model)
+    yield Facts(msgspec.structs.replace(info, samples=[]), body, *engines_of(model))
+    for batch in sizes(info.max_batch):
+        point = measure(runner, body, batch, float(budget_s), clock)
+        yield point
+        if point.seconds > info.deadline_s:
+            return
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    sys.exit(write_lines(main(*sys.argv[1:])))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,8 +9,10 @@ from pathlib import Path
 import msgspec
 
 from timebound.backends.processor import has_bf16
+from timebound.errors import SetupError
 from timebound.lab.agreement import REFERENCE, Agreement
 from timebound.lab.curve import Point
+from timebound.lab.load.launch import lines_of
 from timebound.scheduler.served import BATCH_SHARE
 
 # An engine must be faster than the model's own by this share to be tried on servers.
@@ -61,15 +61,11 @@ def ask(path: Path, model: str, engine: str, judgement: Judgement, here: Means) 
     if why := why_not(engine, here):
         return Verdict(engine, why_not=why)
     arguments = [str(path), model, engine, str(judgement.tolerance), judgement.samples]
-    done = subprocess.run(
-        [sys.executable, "-m", "timebound.lab.agreement", *arguments], capture_output=True, text=True, check=False
-    )
-    if done.returncode == -2:
-        raise KeyboardInterrupt
-    if done.returncode:
-        words = done.stderr.strip().splitlines()
-        return Verdict(engine, why_not=words[-1] if words else f"its process ended with code {done.returncode}")
-    return Verdict(engine, msgspec.json.decode(done.stdout.splitlines()[-1], type=Agreement))
+    try:
+        *_, found = lines_of("timebound.lab.agreement", arguments)
+    except SetupError as error:
+        return Verdict(engine, why_not=str(error))
+    return Verdict(engine, msgspec.json.decode(found, type=Agreement))
 
 
 def agrees(verdict: Verdict, judgement: Judgement) -> bool:
@@ -77,10 +73,10 @@ def agrees(verdict: Verdict, judgement: Judgement) -> bool:
     return verdict.agreement is not None and verdict.agreement.share >= judgement.share
 
 
-def cost_s(points: Sequence[Point], deadline_s: float) -> float:
-    """Seconds of an item in the batch that is best among those the server would run."""
+def best_batch(points: Sequence[Point], deadline_s: float) -> Point:
+    """The one that is cheapest per item, among those the server would run."""
     fitting = [point for point in points if point.seconds <= BATCH_SHARE * deadline_s] or points[:1]
-    return min(point.per_item_s for point in fitting)
+    return min(fitting, key=lambda point: point.per_item_s)
 
 
 def fastest(costs: Mapping[str, float], own: str) -> str | None:

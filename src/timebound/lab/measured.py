@@ -49,10 +49,6 @@ class Profile(msgspec.Struct, frozen=True):
         return len(self.learned["scale"])
 
     @property
-    def max_batch(self) -> int:
-        return int(self.learned.get("max_batch", DEFAULT_MAX_BATCH))
-
-    @property
     def batches(self) -> int:
         """How many batches it was learned from."""
         return int(sum(cell[0] for cell in self.learned["cells"]))
@@ -83,11 +79,6 @@ class Profile(msgspec.Struct, frozen=True):
             return [middle]
         steps = range(-(_SIZES_PER_LANE // 2), _SIZES_PER_LANE // 2 + 1)
         return [middle + reach * step / (_SIZES_PER_LANE // 2 + 1) for step in steps]
-
-    @property
-    def scatter(self) -> list[tuple[float, float]]:
-        """How long batches took: times what was predicted, and seconds beyond; empty in older profiles."""
-        return [(ratio, beyond_s) for ratio, beyond_s in self.learned.get("scatter", [])]
 
     @property
     def slots_per_core(self) -> float:
@@ -126,22 +117,20 @@ class Measured:
 
     def __init__(self, profile: Profile, slots: int) -> None:
         self.members = profile.members
-        self.max_batch = profile.max_batch
-        self.batch_sizes: tuple[int, ...] = ()
+        self.max_batch = int(profile.learned.get("max_batch", DEFAULT_MAX_BATCH))
         self._estimate = Estimate(self.members, self.max_batch)
         restore(self._estimate, profile.learned, math.inf)
         self._slots = slots
         self._lengths = profile.lengths
         self._up_to = list(accumulate(each.share for each in self._lengths))
         self._known_slots = profile.machine.slots or max(map(int, profile.learned["crowd"]), default=1)
-        self._scatter = profile.scatter
+        # How long batches took: times what was predicted, and seconds beyond; empty in older profiles.
+        self._scatter: list[list[float]] = profile.learned.get("scatter", [])
         fast, safe = profile.learned["quantiles"]
         self._sigma = math.log(safe / fast) / _QUANTILES_APART
 
     def size(self, rng: random.Random) -> float:
         """The size of one more request."""
-        if len(self._lengths) == 1 and len(self._lengths[0].sizes) == 1:
-            return self._lengths[0].sizes[0]
         (lane,) = rng.choices(self._lengths, cum_weights=self._up_to)
         return rng.choice(lane.sizes)
 

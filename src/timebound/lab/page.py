@@ -7,22 +7,17 @@ from html import escape
 from typing import Any
 
 from timebound.lab.chart import SHARES, Axis, Line, chart, limit, linear, logarithmic, table, whole_page
-from timebound.lab.results import COLUMNS
+from timebound.lab.results import rows
 
 
 def page(document: Mapping[str, Any]) -> str:
     """The HTML for a document of `results.document`."""
     levels = document["levels"]
-    head = ["load", *(heading for _, heading, _, _ in COLUMNS)]
-    rows = [
-        [level["load"], *(f"{level['figures'][name]:,.{digits}f}" for name, _, digits, _ in COLUMNS)]
-        for level in levels
-    ]
     parts = [
         f"<p>{escape(document['path'])}; Timebound {escape(document['timebound'])}. Latencies count from the moment a "
         "request should have been sent. Goodput is the share of all requests that the model answered, rightly, within "
         "the deadline.</p>",
-        table([head, *rows]),
+        table(rows(levels)),
         *([_sweep(levels)] if len(levels) > 1 else []),
         *map(_level, levels),
     ]

@@ -9,17 +9,17 @@ except for what the gateway took from the workers while the profile was learned.
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Sequence
 from functools import lru_cache
 from statistics import mean
 
 import msgspec
 
-from timebound.lab.arrivals import constant, poisson
 from timebound.lab.fleet import HOURS_PER_MONTH, MachineType
+from timebound.lab.load.schedule import Phase, poisson
 from timebound.lab.measured import Measured, Profile
-from timebound.lab.report import Report
-from timebound.lab.simulate import Setting, Simulation
+from timebound.lab.simulate import Arrival, Job, Setting, Simulation, quantile
 from timebound.profile import Machine
 from timebound.scheduler import ModelSpec, Scheduler
 
@@ -55,6 +55,31 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True):
     seeds: tuple[int, ...] = SEEDS
 
 
+class Outlook(msgspec.Struct, frozen=True, kw_only=True):
+    """What clients see at a rate per machine; shares are of all requests, the rest is of the model's answers."""
+
+    rate: float
+    in_time: float
+    full: float
+    members: float
+    p50_ms: float
+    p99_ms: float
+
+
+def seen(rate: float, jobs: Sequence[Job], members: int) -> Outlook:
+    """What came of one run."""
+    good = [job for job in jobs if job.members]
+    waits = [(job.answered_at - job.arrived) * 1000 for job in good]
+    return Outlook(
+        rate=rate,
+        in_time=len(good) / max(1, len(jobs)),
+        full=sum(job.members == members for job in good) / max(1, len(jobs)),
+        members=mean(job.members for job in good) if good else 0.0,
+        p50_ms=quantile(waits, 0.5),
+        p99_ms=quantile(waits, 0.99),
+    )
+
+
 class World:
     """One machine of a type, to be asked how it does at a rate."""
 
@@ -67,24 +92,26 @@ class World:
         self.pace = Measured(self._profile, self.slots)
         self.at = lru_cache(maxsize=None)(self._at)
 
-    def _at(self, rate: float, seed: int) -> Report:
+    def _at(self, rate: float, seed: int) -> Outlook:
         """How one machine does at a rate."""
         deadline_s, pace = self._demand.deadline_s, self.pace
         since = 1.0 + 2 * deadline_s
         requests = min(MOST_REQUESTS, max(LEAST_REQUESTS, DEADLINES * deadline_s * rate))
-        until = since + requests / rate + 3.2 * deadline_s
-        setting = Setting(
-            {_NAME: pace}, deadline_s=deadline_s, slots=self.slots, margin_s=self._profile.margin_s, retries=0,
-            until=until, judge_from=since, seed=seed,
-        )  # fmt: skip
+        until = since + requests / rate
+        setting = Setting({_NAME: pace}, deadline_s, self.slots, self._profile.margin_s, seed)
         scheduler = Scheduler(setting.margin_s)
         scheduler.add_model(ModelSpec(_NAME, deadline_s, pace.members, pace.max_batch), self._profile.learned)
-        arrivals = poisson(constant(rate, ramp_s=1.0), rate, until, model=_NAME, seed=seed, size=pace.size)
-        return Simulation(setting, arrivals, scheduler=scheduler).run()
+        rng = random.Random(f"{seed} sizes")
+        # The first second is gentle: a server is hardly ever met by the whole load at once. Some more requests come
+        # behind those that count, or the last of these would be served in a world where the load has ended.
+        times = poisson([Phase(0.6 * rate, 1.0), Phase(rate, until - 1.0 + 3.2 * deadline_s)], seed)
+        simulation = Simulation(setting, (Arrival(at, _NAME, pace.size(rng)) for at in times), scheduler)
+        simulation.play()
+        return seen(rate, [job for job in simulation.jobs if since <= job.arrived < until], pace.members)
 
-    def is_enough(self, report: Report) -> bool:
+    def is_enough(self, found: Outlook) -> bool:
         """Whether as many are answered in time as are asked for."""
-        return (report.full if self._demand.is_full else report.in_time) >= self._demand.goodput
+        return (found.full if self._demand.is_full else found.in_time) >= self._demand.goodput
 
     def bound(self) -> float:
         """No rate above this can last: an ensemble that may answer in part runs its first member at least.
@@ -118,17 +145,6 @@ def largest_rates(world: World, seeds: Sequence[int]) -> list[float]:
     return [first, *(world.most(seed, first) for seed in seeds[1:])]
 
 
-class Outlook(msgspec.Struct, frozen=True, kw_only=True):
-    """What clients see at a rate per machine: means over the seeds."""
-
-    rate: float
-    in_time: float
-    full: float
-    members: float
-    p50_ms: float
-    p99_ms: float
-
-
 class Offer(msgspec.Struct, frozen=True, kw_only=True):
     """One machine type for the demand; no machines if it cannot do it at all."""
 
@@ -152,12 +168,9 @@ def machines_for(demand: Demand, most_rps: float) -> int:
 
 
 def outlook(world: World, rate: float, demand: Demand) -> Outlook:
-    """At a rate per machine."""
-    reports = [world.at(rate, seed) for seed in demand.seeds]
-    names = ("in_time", "full", "mean_members", "p50_over_deadline", "p99_over_deadline")
-    in_time, full, members, p50, p99 = (mean(getattr(report, name) for report in reports) for name in names)
-    ms = demand.deadline_s * 1000
-    return Outlook(rate=rate, in_time=in_time, full=full, members=members, p50_ms=p50 * ms, p99_ms=p99 * ms)
+    """At a rate per machine: means over the seeds."""
+    runs = [world.at(rate, seed) for seed in demand.seeds]
+    return Outlook(**{name: mean(getattr(run, name) for run in runs) for name in Outlook.__struct_fields__})
 
 
 def offer(profile: Profile, kind: MachineType, demand: Demand) -> Offer:

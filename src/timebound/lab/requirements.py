@@ -38,15 +38,16 @@ class Requirement:
     relation: str
     bound: float
 
+    def _is_void(self, figures: Mapping[str, float]) -> bool:
+        return self.figure in _OF_ANSWERS and figures["requests"] == figures["failed"]
+
     def is_met(self, figures: Mapping[str, float]) -> bool:
         """Whether the figures hold to it; latencies of no answers at all never do."""
-        if self.figure in _OF_ANSWERS and figures["requests"] == figures["failed"]:
-            return False
-        return _RELATIONS[self.relation](figures[self.figure], self.bound)
+        return not self._is_void(figures) and _RELATIONS[self.relation](figures[self.figure], self.bound)
 
     def found(self, figures: Mapping[str, float]) -> str:
         """What the figure is, in words."""
-        if self.figure in _OF_ANSWERS and figures["requests"] == figures["failed"]:
+        if self._is_void(figures):
             return "nothing was answered"
         unit = " ms" if self.figure.endswith("_ms") else ""
         return f"it is {figures[self.figure]:.5g}{unit}"

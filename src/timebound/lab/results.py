@@ -65,36 +65,42 @@ def read_document(file: Path) -> dict[str, Any]:
     raise SetupError(f"{file} is no result of `timebound bench --json`")
 
 
-def table(levels: Sequence[Level]) -> str:
-    """One line per level, then what they were made of."""
-    rows = [["load", *(heading for _, heading, _, _ in COLUMNS)]]
+def rows(levels: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+    """A heading, and a row for each level of a document."""
+    found = [["load", *(heading for _, heading, _, _ in COLUMNS)]]
     for level in levels:
-        cells = [_number(level.figures[name], digits) for name, _, digits, _ in COLUMNS]
-        if level.figures["requests"] == level.figures["failed"]:  # no answer has no latency
-            cells = ["-" if name.endswith("_ms") else cell for cell, (name, *_) in zip(cells, COLUMNS, strict=True)]
-        rows.append([level.plan.title, *cells])
-    lines = in_columns(rows)
+        figures = level["figures"]
+        is_silent = figures["requests"] == figures["failed"]  # no answer has no latency
+        cells = ["-" if is_silent and name.endswith("_ms") else f"{figures[name]:,.{n}f}" for name, _, n, _ in COLUMNS]
+        found.append([level["load"], *cells])
+    return found
+
+
+def table(document: Mapping[str, Any]) -> str:
+    """One line per level, then what they were made of."""
+    levels = document["levels"]
+    lines = in_columns(rows(levels))
     for level in levels:
         if len(levels) > 1:
-            lines += ["", f"{level.plan.title}:"]
+            lines += ["", f"{level['load']}:"]
         lines += _composition(level)
     return "\n".join(lines)
 
 
-def _composition(level: Level) -> list[str]:
-    figures, details = level.figures, level.details
-    cut = ", cut short" if level.is_interrupted else ""
-    goal = f"within {level.plan.deadline_s * 1000:g} ms"
+def _composition(level: Mapping[str, Any]) -> list[str]:
+    figures = level["figures"]
+    cut = ", cut short" if level["is_interrupted"] else ""
+    goal = f"within {level['plan']['deadline_s'] * 1000:g} ms"
     lines = [
         f"  {figures['requests']:,.0f} requests in {figures['seconds']:.1f} s{cut}; {figures['goodput']:.2%} answered "
         f"by the model {goal}, {figures['in_time'] - figures['goodput']:.2%} by a fallback"
     ]
     qualities = [f"{name} {figures[f'{name}_share']:.1%}" for name in ("full", "partial", "fallback")]
     members = f"; {figures['mean_members']:.2f} members on average" if figures["mean_members"] else ""
-    lines.append(f"  answers: {', '.join(qualities)}{members}{_counted('; source', details['sources'])}")
+    lines.append(f"  answers: {', '.join(qualities)}{members}{_counted('; source', level['sources'])}")
     failures = [f"{word} {figures[name]:,.0f}" for name, word in _ENDS.items() if figures[name]]
     if failures:
-        why = {**{f"status {status}": n for status, n in details["statuses"].items()}, **details["losses"]}
+        why = {**{f"status {status}": n for status, n in level["statuses"].items()}, **level["losses"]}
         lines.append(f"  failed: {', '.join(failures)}{_counted(':', why)}")
     extra = {name: figures[name] for name in ("late", "resends", "unfinished", "stale_connections") if figures[name]}
     if extra:
@@ -110,19 +116,10 @@ def _counted(lead: str, counts: Mapping[str, int]) -> str:
     return f"{lead} " + ", ".join(f"{name} {count:,}" for name, count in counts.items()) if counts else ""
 
 
-def _number(value: float, digits: int) -> str:
-    return f"{value:,.{digits}f}"
-
-
 def in_columns(rows: Sequence[Sequence[str]]) -> list[str]:
     """The first column to the left, the others to the right."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return [
-        "  ".join(cell.ljust(width) if column == 0 else cell.rjust(width) for column, (cell, width) in enumerate(
-            zip(row, widths, strict=True)
-        )).rstrip()
-        for row in rows
-    ]  # fmt: skip
+    first, *others = (max(map(len, column)) for column in zip(*rows, strict=True))
+    return ["  ".join([row[0].ljust(first), *map(str.rjust, row[1:], others)]).rstrip() for row in rows]
 
 
 def compare(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
@@ -134,13 +131,12 @@ def compare(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
         if earlier is None:
             lines.append(f"{level['load']}: not in the old results")
             continue
-        rows = [[level["load"], "old", "new", "change", ""]]
+        found = [[level["load"], "old", "new", "change", ""]]
         for name, heading, digits, more_is_better in COLUMNS:
             was, now = earlier["figures"][name], level["figures"][name]
-            rows.append(
-                [f"  {heading}", _number(was, digits), _number(now, digits), *_change(was, now, more_is_better)]
-            )
-        lines += in_columns(rows)
+            change = _change(was, now, more_is_better)
+            found.append([f"  {heading}", f"{was:,.{digits}f}", f"{now:,.{digits}f}", *change])
+        lines += in_columns(found)
     lines += [f"{load}: not in the new results" for load in before]
     return "\n".join(lines)
 

@@ -11,10 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-import subprocess
-import sys
 import tempfile
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
@@ -24,15 +21,14 @@ from statistics import mean
 
 import msgspec
 
-from timebound.errors import SetupError
 from timebound.lab import bench, engines
 from timebound.lab.agreement import REFERENCE
 from timebound.lab.bench import Plan
-from timebound.lab.curve import Facts, Point
+from timebound.lab.curve import Facts, Point, sizes
 from timebound.lab.engines import Judgement, Verdict
 from timebound.lab.load.client import resolve
 from timebound.lab.load.discovery import example_payload
-from timebound.lab.load.launch import Served, serving
+from timebound.lab.load.launch import Served, lines_of, serving
 from timebound.lab.load.processes import ForeignLoad, tree_pss_mib
 from timebound.lab.load.requests import FRESH_KEY, Form, Payload, Requests
 from timebound.lab.overload import Offered, overload
@@ -68,11 +64,12 @@ class Settings(msgspec.Struct, frozen=True, order=True):
         return [*words, "--engine", self.engine] if self.engine else words
 
     def __str__(self) -> str:
-        def counted(count: int, noun: str) -> str:
-            return f"{count} {noun}{'s' if count > 1 else ''}"
+        slots = f"{_counted(self.workers, 'worker')} x {_counted(self.slots, 'slot')}"
+        return f"{slots} x {curve_name(self.threads, self.engine)}"
 
-        parts = [counted(self.workers, "worker"), counted(self.slots, "slot"), counted(self.threads, "thread")]
-        return " x ".join(parts) + (f" on {self.engine}" if self.engine else "")
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'s' if count > 1 else ''}"
 
 
 class Trial(msgspec.Struct, frozen=True):
@@ -118,9 +115,7 @@ class Target(msgspec.Struct, frozen=True):
 
 def candidates(cores: int, is_parallel: bool) -> list[Settings]:
     """The divisions worth trying; what `timebound serve` would choose comes first."""
-    halves = [1 << power for power in range(cores.bit_length()) if 1 << power <= cores]
-    if cores not in halves:
-        halves.append(cores)
+    halves = sizes(cores)
     if is_parallel:
         tried = [Settings(1, cores // threads, threads) for threads in halves]
         tried += [Settings(workers, cores // workers, 1) for workers in halves[1:]]
@@ -131,8 +126,7 @@ def candidates(cores: int, is_parallel: bool) -> list[Settings]:
 
 def curve_name(threads: int, engine: str) -> str:
     """As people read it."""
-    text = f"{threads} thread{'s' if threads > 1 else ''}"
-    return f"{text} on {engine}" if engine else text
+    return _counted(threads, "thread") + (f" on {engine}" if engine else "")
 
 
 class Tuning:
@@ -204,7 +198,9 @@ class Tuning:
         """Seconds per item by engine, of those that may be taken and were timed; the model's own comes first."""
         names = [self._facts.engine, *(verdict.engine for verdict in self.record.verdicts)]
         curves = {name: self.record.curves.get(curve_name(1, name)) for name in names}
-        return {name: engines.cost_s(points, self.deadline_s) for name, points in curves.items() if points}
+        return {
+            name: engines.best_batch(points, self.deadline_s).per_item_s for name, points in curves.items() if points
+        }
 
     @property
     def rival(self) -> str | None:
@@ -246,18 +242,7 @@ class Tuning:
         target = self._target
         arguments = [str(target.path), target.model, str(threads), str(target.seconds / 10), engine]
         environment = {**os.environ, **dict.fromkeys(THREAD_VARIABLES, str(threads))}
-        done = subprocess.run(
-            [sys.executable, "-m", "timebound.lab.curve", *arguments],
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode == -2:
-            raise KeyboardInterrupt
-        if done.returncode:
-            raise SetupError(done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "the model broke down")
-        facts, *points = done.stdout.splitlines()
+        facts, *points = lines_of("timebound.lab.curve", arguments, environment)
         return msgspec.json.decode(facts, type=Facts), [msgspec.json.decode(point, type=Point) for point in points]
 
     # ------------------------------------------------------------------ on real servers
@@ -346,11 +331,12 @@ def _about(target: Target) -> str:
 _AVERAGED = ("offered_rps", "useful_rps", "goodput", "alone_p50_ms", "memory_mib")
 
 
-def average(trials: Sequence[Trial]) -> list[Trial]:
-    """One trial per settings, in their order: means of all turns, and the profile learned last."""
+def average(trials: Sequence[Trial], most_turns: int | None = None) -> list[Trial]:
+    """One trial per settings, in their order: means of its turns, or of its first ones, and the last one's profile."""
     by_settings: dict[Settings, list[Trial]] = {}
     for trial in trials:
         by_settings.setdefault(trial.settings, []).append(trial)
+    counted = [turns[:most_turns] for turns in by_settings.values()]
     return [
         msgspec.structs.replace(
             turns[-1],
@@ -358,7 +344,7 @@ def average(trials: Sequence[Trial]) -> list[Trial]:
             foreign_cores=max(trial.foreign_cores for trial in turns),
             turns=sum(trial.turns for trial in turns),
         )
-        for turns in by_settings.values()
+        for turns in counted
     ]
 
 
@@ -368,7 +354,7 @@ def hopeful(tried: Sequence[Settings], trials: Sequence[Trial], rounds: int) -> 
         return list(tried)
     share = HOPE[min(rounds, len(HOPE)) - 1]
     # Not the turns of a round that was cut short: who had one there would be held against who had none.
-    left = {trial.settings: trial for trial in average(_first_turns(trials, rounds)) if trial.turns == rounds}
+    left = {trial.settings: trial for trial in average(trials, rounds) if trial.turns == rounds}
     best = max((trial.useful_rps for trial in left.values()), default=0.0)
     return [
         settings
@@ -376,17 +362,6 @@ def hopeful(tried: Sequence[Settings], trials: Sequence[Trial], rounds: int) -> 
         if settings in left
         and (left[settings].useful_rps >= share * best or left[settings].foreign_cores > QUIET_CORES)
     ]
-
-
-def _first_turns(trials: Sequence[Trial], count: int) -> list[Trial]:
-    """No more than so many of each settings, the first ones."""
-    seen: Counter[Settings] = Counter()
-    first = []
-    for trial in trials:
-        seen[trial.settings] += 1
-        if seen[trial.settings] <= count:
-            first.append(trial)
-    return first
 
 
 def choose(trials: Sequence[Trial]) -> Trial:

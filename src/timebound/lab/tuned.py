@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from timebound.lab.curve import Point
+from timebound.lab.engines import best_batch
 from timebound.lab.overload import TOO_LITTLE
 from timebound.lab.results import in_columns
 from timebound.lab.tune import NOISE, QUIET_CORES, Settings, Trial
-from timebound.scheduler.served import BATCH_SHARE
 
 
 def curve_table(points: Sequence[Point]) -> str:
@@ -73,8 +73,7 @@ def _about_load(chosen: Trial) -> str:
 
 def _about_batches(points: Sequence[Point], deadline_s: float) -> str:
     alone = points[0]
-    fitting = [point for point in points if point.seconds <= BATCH_SHARE * deadline_s] or [alone]
-    best = min(fitting, key=lambda point: point.per_item_s)
+    best = best_batch(points, deadline_s)
     saved = 1 - best.per_item_s / alone.per_item_s
     if saved < 0.05:
         return "Batches do not make an item cheaper here; the server runs small ones."

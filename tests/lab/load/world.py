@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import cast
 
 from tests.manual_loop import ManualLoop, Started
 
 from timebound.clock import ManualClock
 from timebound.lab.load.alarm import Alarm
 from timebound.lab.load.attempts import Asker, Exchange, Manners, Question
-from timebound.lab.load.client import Call, Reply
-from timebound.lab.load.loops import Course, Loop
+from timebound.lab.load.client import Call, Client, Reply
+from timebound.lab.load.loops import Loop
 
 OK = Reply(200, [], b"{}")
 
@@ -18,11 +19,11 @@ OK = Reply(200, [], b"{}")
 class World:
     """`sent` has what was sent, in order; answer it by `answer`, or let `takes_s` do so."""
 
-    def __init__(self, manners: Manners | None = None, takes_s: float | None = None) -> None:
+    def __init__(self, manners: Manners | None = None, takes_s: float | None = None, kind: type[Asker] = Asker) -> None:
         self.clock = ManualClock()
         self.loop = ManualLoop(self.clock)  # type: ignore[abstract]
         self.alarm = Alarm(self.loop, self.clock)
-        self.asker = Asker(self, manners or Manners(10.0), self.alarm, self.clock)
+        self.asker = kind(cast(Client, self), manners or Manners(10.0), self.alarm, self.clock)
         self.sent: list[tuple[float, Call]] = []
         self.abandoned: list[Call] = []
         self.over: list[Question] = []
@@ -42,7 +43,7 @@ class World:
         return Exchange(b"request %d" % next(self._numbers))
 
     def start(self, loop: Loop) -> Started:
-        return Started(loop.run(Course(self.asker, self.take, self.over.append, self.alarm, self.clock)))
+        return Started(loop.run(self.asker, self.take, self.over.append))
 
     def advance(self, seconds: float, step: float = 0.01) -> None:
         """Move on in small steps, as time does."""

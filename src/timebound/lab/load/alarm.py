@@ -56,16 +56,12 @@ class Alarm:
 
     def every(self, seconds: float, call: Callable[[float], None]) -> None:
         """Call again and again, with the moment it was due; the next time counts from the end of the last call."""
+        due = self._clock.now() + seconds
+        self.at(due, self._again, seconds, call, due)
 
-        def again(due: float) -> None:
-            call(due)
-            begin()
-
-        def begin() -> None:
-            due = self._clock.now() + seconds
-            self.at(due, again, due)
-
-        begin()
+    def _again(self, seconds: float, call: Callable[[float], None], due: float) -> None:
+        call(due)
+        self.every(seconds, call)
 
     def close(self) -> None:
         """Forget all calls."""

@@ -10,11 +10,10 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
 
 from timebound.clock import Clock
 from timebound.lab.load.alarm import Alarm
-from timebound.lab.load.client import Call, Reply
+from timebound.lab.load.client import Call, Client, Reply
 
 
 class End(StrEnum):
@@ -68,12 +67,6 @@ class Question:
         return self.attempts[-1]
 
     @property
-    def answer(self) -> Attempt | None:
-        """The attempt that brought an answer, if one did; always the last."""
-        last = self.attempts[-1]
-        return last if last.end is End.ANSWERED else None
-
-    @property
     def latency(self) -> float:
         """From the first attempt's intended time to the end of the last attempt."""
         last = self.attempts[-1]
@@ -86,48 +79,40 @@ class Manners:
 
     timeout_s: float
     resends: int = 0
-    # Whether an error status is answered by sending again too, and how long Retry-After is heeded at the most.
-    resends_refused: bool = False
-    most_retry_after_s: float = 0.0
 
 
 Done = Callable[[Question], None]
 
 
-class Sender(Protocol):
-    """What carries attempts: a `Client`."""
-
-    def send(self, call: Call) -> None: ...
-    def abandon(self, call: Call) -> None: ...
-
-
 class Asker:
     """Asks questions over a client; every one of them ends, since every attempt times out."""
 
-    def __init__(self, client: Sender, manners: Manners, alarm: Alarm, clock: Clock) -> None:
+    resent = frozenset((End.TIMED_OUT, End.LOST))
+    """What is sent again, as often as manners allow."""
+
+    def __init__(self, client: Client, manners: Manners, alarm: Alarm, clock: Clock) -> None:
         self._client = client
         self._manners = manners
-        self._alarm = alarm
-        self._clock = clock
+        self.alarm = alarm
+        self.clock = clock
         # In order of their timeout, because all have the same length.
-        self._under_way: dict[_Flight, None] = {}
+        self._under_way: dict[Flight, None] = {}
         self._is_watching = False
-        self._waiting_to_resend = 0
         self._idle: asyncio.Future[None] | None = None
 
     @property
     def under_way(self) -> int:
         """Questions that are not over."""
-        return len(self._under_way) + self._waiting_to_resend
+        return len(self._under_way)
 
     def ask(self, exchange: Exchange, intended: float, done: Done) -> None:
         """Ask one question; `done` is called when it is over."""
-        self._attempt(Question(intended, exchange.size), exchange, intended, done)
+        self.attempt(Question(intended, exchange.size), exchange, intended, done)
 
     async def finished(self) -> None:
         """Wait until nothing is under way; nothing more may be asked."""
         if self.under_way:
-            self._idle = self._alarm.future()
+            self._idle = self.alarm.future()
             await self._idle
 
     def stop(self) -> int:
@@ -138,24 +123,25 @@ class Asker:
         self._under_way.clear()
         return left
 
-    def _attempt(self, question: Question, exchange: Exchange, intended: float, done: Done) -> None:
-        attempt = Attempt(intended, self._clock.now())
+    def attempt(self, question: Question, exchange: Exchange, intended: float, done: Done) -> None:
+        """Send a question's request, for the first time or again."""
+        attempt = Attempt(intended, self.clock.now())
         question.attempts.append(attempt)
-        flight = _Flight(self, question, exchange, attempt, done)
+        flight = Flight(self, question, exchange, attempt, done)
         self._under_way[flight] = None
         if not self._is_watching:
             self._is_watching = True
-            self._alarm.at(intended + self._manners.timeout_s, self._expire)
+            self.alarm.at(intended + self._manners.timeout_s, self._expire)
         self._client.send(flight)
 
     def _expire(self) -> None:
         """Give up the attempts whose time is over, then sleep until the next one's."""
-        now, timeout_s = self._clock.now(), self._manners.timeout_s
+        now, timeout_s = self.clock.now(), self._manners.timeout_s
         while self._under_way:
             flight = next(iter(self._under_way))
             due = flight.attempt.intended + timeout_s
             if now < due:
-                self._alarm.at(due, self._expire)
+                self.alarm.at(due, self._expire)
                 return
             self._client.abandon(flight)
             self.ended(flight, End.TIMED_OUT)
@@ -163,51 +149,41 @@ class Asker:
 
     # ------------------------------------------------------------------ called by flights
 
-    def now(self) -> float:
-        return self._clock.now()
-
-    def answered(self, flight: _Flight, reply: Reply) -> None:
+    def answered(self, flight: Flight, reply: Reply) -> None:
         if flight.is_over:
             return
         attempt = flight.attempt
         attempt.status = reply.status
         if not 200 <= reply.status < 300:
-            self.ended(flight, End.REFUSED, _retry_after_s(reply))
+            self.ended(flight, End.REFUSED)
             return
         attempt.quality, attempt.source, attempt.members = reply.quality, reply.source, reply.members
         is_right = flight.exchange.is_right
         attempt.is_right = is_right is None or is_right(reply)
         # A reply that the client found only after the time was up is late, even if its timer was later still.
-        is_late = self._clock.now() > attempt.intended + self._manners.timeout_s
+        is_late = self.clock.now() > attempt.intended + self._manners.timeout_s
         self.ended(flight, End.TIMED_OUT if is_late else End.ANSWERED)
 
-    def ended(self, flight: _Flight, end: End, wait_s: float = 0.0) -> None:
+    def ended(self, flight: Flight, end: End) -> None:
         if flight.is_over:
             return
         flight.is_over = True
         del self._under_way[flight]
-        now, attempt, question, manners = self._clock.now(), flight.attempt, flight.question, self._manners
-        attempt.end, attempt.latency = end, now - attempt.intended
-        may_resend = end is not End.ANSWERED and (end is not End.REFUSED or manners.resends_refused)
-        if not may_resend or len(question.attempts) > manners.resends:
-            flight.done(question)
-            if self._idle is not None and not self._idle.done() and not self.under_way:
-                self._idle.set_result(None)
+        attempt, question = flight.attempt, flight.question
+        attempt.end, attempt.latency = end, self.clock.now() - attempt.intended
+        if end in self.resent and len(question.attempts) <= self._manners.resends:
+            self.send_again(flight)
             return
-        attempt.asked_to_wait = wait_s > manners.most_retry_after_s
-        again = now + min(wait_s, manners.most_retry_after_s)
-        if again > now:
-            self._waiting_to_resend += 1
-            self._alarm.at(again, self._resend, question, flight.exchange, again, flight.done)
-        else:
-            self._attempt(question, flight.exchange, again, flight.done)
+        flight.done(question)
+        if self._idle is not None and not self._idle.done() and not self.under_way:
+            self._idle.set_result(None)
 
-    def _resend(self, question: Question, exchange: Exchange, intended: float, done: Done) -> None:
-        self._waiting_to_resend -= 1
-        self._attempt(question, exchange, intended, done)
+    def send_again(self, flight: Flight) -> None:
+        """Another attempt, now."""
+        self.attempt(flight.question, flight.exchange, self.clock.now(), flight.done)
 
 
-class _Flight(Call):
+class Flight(Call):
     """An attempt under way."""
 
     __slots__ = ("_asker", "attempt", "done", "exchange", "is_over", "question")
@@ -222,7 +198,7 @@ class _Flight(Call):
         self.is_over = False
 
     def sent(self) -> None:
-        self.attempt.sent = self._asker.now()
+        self.attempt.sent = self._asker.clock.now()
 
     def answered(self, reply: Reply) -> None:
         self._asker.answered(self, reply)
@@ -230,10 +206,3 @@ class _Flight(Call):
     def lost(self, why: str) -> None:
         self.attempt.why = why
         self._asker.ended(self, End.LOST)
-
-
-def _retry_after_s(reply: Reply) -> float:
-    try:
-        return float(reply.header(b"retry-after") or 0)
-    except ValueError:  # a date: as good as none for a client in a hurry
-        return 0.0

@@ -43,21 +43,16 @@ def resolve(url: str, *, verify: bool = True) -> Address:
         raise SetupError(f"{url} is no URL: {error}") from None
     if parts.scheme not in ("http", "https") or not host:
         raise SetupError(f"{url} is no URL of a server; write it as http://host:port/path")
-    tls = _tls(verify) if parts.scheme == "https" else None
+    tls = ssl.create_default_context() if parts.scheme == "https" else None
+    if tls and not verify:
+        tls.check_hostname = False
+        tls.verify_mode = ssl.CERT_NONE
     port = port or (443 if tls else 80)
     try:
         ip = str(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][4][0])
     except OSError as error:
         raise SetupError(f"there is no address for {host}: {error.strerror}; check the URL") from None
     return Address(ip, port, host, parts.netloc.rpartition("@")[2], tls)
-
-
-def _tls(verify: bool) -> ssl.SSLContext:
-    context = ssl.create_default_context()
-    if not verify:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    return context
 
 
 @dataclass(slots=True)
@@ -217,10 +212,6 @@ class Client:
         self.send(call)
 
 
-class _Unasked(Exception):
-    """An answer came that nobody asked for."""
-
-
 class _Wire(asyncio.Protocol):
     """One connection: carries one call at a time."""
 
@@ -302,7 +293,7 @@ class _Wire(asyncio.Protocol):
         if reply.status < 200:  # "100 Continue": the answer is still to come
             return
         if self._whole is not None or self._call is None:
-            raise _Unasked
+            raise httptools.HttpParserError("an answer that nobody asked for")
         self._whole = reply
         self._stays = self._parser.should_keep_alive()  # it forgets with the next byte
 
@@ -337,9 +328,8 @@ class _Wire(asyncio.Protocol):
         return call
 
     def _fail(self, why: str) -> None:
-        call = self._drop_call()
-        self.is_open = False
-        self._transport.abort()
+        call = self._call
+        self.abandon()
         if call is not None:
             call.lost(why)
 

@@ -53,10 +53,13 @@ async def discover(
         if is_help and not any(path in each["paths"] for each in models):
             return None
         chosen = _choose(models, path, model)
+        told = None
         if source is not None and chosen.get("samples") and (source == "samples" or chosen.get("example") is None):
             told = await _get_json(address, f"/v1/models/{chosen['name']}/samples", is_help=True, headers=headers)
-            return _from_model({**chosen, "samples": (told or {}).get("samples") or []}, path, source)
-        return _from_model({**chosen, "samples": []}, path, source)
+        samples = (told or {}).get("samples") or []
+        payloads = payloads_of({**chosen, "samples": samples}, source) if source is not None else []
+        there = path if path in chosen["paths"] else str(chosen["paths"][0])
+        return Found(there, float(chosen["deadline_s"]), payloads, chosen.get("cache") == "content")
     document = None if is_help else await _get_json(address, "/openapi.json", is_help, headers)
     if isinstance(document, dict) and isinstance(document.get("paths"), dict):
         return from_openapi(document, path, source)
@@ -85,27 +88,19 @@ async def _get_json(address: Address, path: str, is_help: bool, headers: Sequenc
 
 def _choose(models: Sequence[Mapping[str, Any]], path: str, name: str | None) -> Mapping[str, Any]:
     names = ", ".join(str(model["name"]) for model in models)
-    # Versions that share a model's requests are listed too, as NAME@VERSION; the model itself is what is asked.
-    whole = [model for model in models if "@" not in str(model["name"])]
     if name is not None:
         chosen = [model for model in models if model["name"] == name]
-        if not chosen:
-            raise SetupError(f"the server has no model {name!r}; it has: {names}")
-        return chosen[0]
-    if path != "/":
-        chosen = [model for model in models if path in model["paths"]]
-        if not chosen:
-            raise SetupError(f"no model of the server answers at {path}; give --body, or a path of {names}")
-        return chosen[0]
-    if len(whole) > 1:
-        raise SetupError(f"the server has several models; choose one with --model: {names}")
-    return (whole or models)[0]
-
-
-def _from_model(model: Mapping[str, Any], path: str, source: str | None) -> Found:
-    chosen = path if path in model["paths"] else str(model["paths"][0])
-    payloads = payloads_of(model, source) if source is not None else []
-    return Found(chosen, float(model["deadline_s"]), payloads, model.get("cache") == "content")
+        wrong = f"the server has no model {name!r}; it has: {names}"
+    elif path != "/":
+        chosen = [model for model in models if path in model["paths"]][:1]
+        wrong = f"no model of the server answers at {path}; give --body, or a path of {names}"
+    else:
+        # Versions that share a model's requests are listed too, as NAME@VERSION; the model itself is what is asked.
+        chosen = [model for model in models if "@" not in str(model["name"])] or [models[0]]
+        wrong = f"the server has several models; choose one with --model: {names}"
+    if len(chosen) != 1:
+        raise SetupError(wrong)
+    return chosen[0]
 
 
 def payloads_of(model: Mapping[str, Any], source: str) -> list[Payload]:
@@ -123,8 +118,7 @@ def payloads_of(model: Mapping[str, Any], source: str) -> list[Payload]:
             for each in samples
             if each.get("data")
         ]
-    bodies = _bodies(model, source)
-    return [example_payload(body, model.get("key")) for body in bodies]
+    return [example_payload(body, model.get("key")) for body in _bodies(model, source)]
 
 
 def _bodies(model: Mapping[str, Any], source: str) -> list[Any]:

@@ -1,4 +1,4 @@
-"""A server of one's own: `timebound serve` on a free port, up while it is needed, gone afterwards."""
+"""Processes of one's own: `timebound serve` on a free port while it is needed, and programs that write lines."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import IO
 from urllib.parse import urlsplit
 
 from timebound.errors import SetupError
@@ -46,50 +48,40 @@ def serving(target: Path, arguments: Sequence[str] = ()) -> Iterator[Served]:
         process_group=0,  # Ctrl-C is for the one who measures; the server is stopped after that
         preexec_fn=die_with_parent,  # noqa: PLW1509 - no thread is running yet
     )
-    listener = _Listener(process)
+    said: deque[str] = deque(maxlen=_LAST_WORDS)
+    urls: SimpleQueue[str | None] = SimpleQueue()
+    listener = threading.Thread(target=_listen, args=(process.stderr, said, urls), daemon=True)
+    listener.start()
     try:
-        yield Served(listener.url(), process.pid)
+        yield Served(_url(said, urls), process.pid)
     finally:
         _stop(process)
-        listener.join()
+        listener.join(STOP_TIMEOUT_S)
 
 
-class _Listener:
-    """Reads what the server says, so that it never waits for a reader."""
+def _listen(lines: IO[str], said: deque[str], urls: SimpleQueue[str | None]) -> None:
+    """Read what the server says, so that it never waits for a reader; its URL, or None at the end, is told."""
+    with lines:
+        for line in lines:
+            said.append(line.rstrip())
+            if '"message":"ready"' in line:
+                with suppress(ValueError, KeyError):
+                    place = urlsplit(json.loads(line)["at"])
+                    urls.put(f"{place.scheme}://{place.netloc}")
+    urls.put(None)
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self._process = process
-        self._said: deque[str] = deque(maxlen=_LAST_WORDS)
-        self._is_decided = threading.Event()
-        self._url: str | None = None
-        self._thread = threading.Thread(target=self._listen, daemon=True)
-        self._thread.start()
 
-    def url(self) -> str:
-        is_in_time = self._is_decided.wait(START_TIMEOUT_S)
-        if self._url is not None:
-            return self._url
-        if not is_in_time:
-            raise SetupError(
-                f"the server was not ready after {START_TIMEOUT_S:g} s; start it yourself and give its URL"
-            )
-        words = "\n".join(line for line in self._said if not line.startswith("{")) or "\n".join(self._said)
+def _url(said: deque[str], urls: SimpleQueue[str | None]) -> str:
+    try:
+        url = urls.get(timeout=START_TIMEOUT_S)
+    except Empty:
+        raise SetupError(
+            f"the server was not ready after {START_TIMEOUT_S:g} s; start it yourself and give its URL"
+        ) from None
+    if url is None:
+        words = "\n".join(line for line in said if not line.startswith("{")) or "\n".join(said)
         raise SetupError(f"the server did not start: {words.removeprefix('timebound: ')}")
-
-    def join(self) -> None:
-        self._thread.join(STOP_TIMEOUT_S)
-
-    def _listen(self) -> None:
-        assert self._process.stderr is not None
-        with self._process.stderr as lines:
-            for line in lines:
-                self._said.append(line.rstrip())
-                if self._url is None and '"message":"ready"' in line:
-                    with suppress(ValueError, KeyError):
-                        place = urlsplit(json.loads(line)["at"])
-                        self._url = f"{place.scheme}://{place.netloc}"
-                        self._is_decided.set()
-        self._is_decided.set()
+    return url
 
 
 def die_with_parent() -> None:
@@ -106,3 +98,16 @@ def _stop(process: subprocess.Popen[str]) -> None:
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+
+
+def lines_of(module: str, arguments: Sequence[str], environment: Mapping[str, str] | None = None) -> list[str]:
+    """What a module writes, run in a process of its own; raises `SetupError` with its last words if it breaks down."""
+    done = subprocess.run(
+        [sys.executable, "-m", module, *arguments], env=environment, capture_output=True, text=True, check=False
+    )
+    if done.returncode == -signal.SIGINT:
+        raise KeyboardInterrupt
+    if done.returncode:
+        words = done.stderr.strip().splitlines()
+        raise SetupError(words[-1] if words else f"its process ended with code {done.returncode}")
+    return done.stdout.splitlines()

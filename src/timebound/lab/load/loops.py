@@ -4,25 +4,16 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from math import inf
 
-from timebound.clock import Clock
-from timebound.lab.load.alarm import Alarm
 from timebound.lab.load.attempts import Asker, Done, End, Exchange, Question
 
 # Who lost a connection takes a breath, or a server that is away would be asked thousands of times a second.
 BREATH_S = 0.01
 
 
-@dataclass(frozen=True)
-class Course:
-    """What a loop works with; `take` gives the next request, `done` hears of every question that is over."""
-
-    asker: Asker
-    take: Callable[[], Exchange]
-    done: Done
-    alarm: Alarm
-    clock: Clock
+Take = Callable[[], Exchange]
+"""Gives the next request."""
 
 
 class OpenLoop:
@@ -31,93 +22,88 @@ class OpenLoop:
     def __init__(self, times: Iterator[float]) -> None:
         self._times = times
 
-    async def run(self, course: Course) -> None:
-        """Send all, and wait until the last question is over."""
-        self._course = course
-        self._began = course.clock.now()
-        self._over = course.alarm.future()
-        self._next = next(self._times, None)
-        self._arrive()
-        await self._over
-        await course.asker.finished()
+    async def run(self, asker: Asker, take: Take, done: Done) -> None:
+        """Send all, and wait until the last question is over; `done` hears of every one."""
+        began, over = asker.clock.now(), asker.alarm.future()
+        due = next(self._times, None)
 
-    def _arrive(self) -> None:
-        """Send what is due, then sleep until the next arrival."""
-        course = self._course
-        since = course.clock.now() - self._began
-        while self._next is not None and self._next <= since:
-            course.asker.ask(course.take(), self._began + self._next, course.done)
-            self._next = next(self._times, None)
-        if self._next is not None:
-            course.alarm.at(self._began + self._next, self._arrive)
-        elif not self._over.done():
-            self._over.set_result(None)
+        def arrive() -> None:
+            """Send what is due, then sleep until the next arrival."""
+            nonlocal due
+            since = asker.clock.now() - began
+            while due is not None and due <= since:
+                asker.ask(take(), began + due, done)
+                due = next(self._times, None)
+            if due is not None:
+                asker.alarm.at(began + due, arrive)
+            elif not over.done():
+                over.set_result(None)
 
-
-@dataclass(frozen=True)
-class Closing:
-    """When a closed loop ends: after so many requests, after so many seconds, or whichever comes first."""
-
-    requests: int | None = None
-    seconds: float | None = None
-    # Each client sends its equal part of the requests, rather than what is left.
-    is_shared_out: bool = False
+        arrive()
+        await over
+        await asker.finished()
 
 
 class ClosedLoop:
-    """Each of `clients` sends, waits for the end of its question, thinks, and sends again."""
+    """Each of `clients` sends, waits for the end of its question, thinks, and sends again.
+
+    It ends after so many requests or seconds, or whichever comes first. If `is_shared_out`, each client sends its equal
+    part of the requests, rather than what is left.
+    """
 
     def __init__(
-        self, clients: int, closing: Closing, *, think_s: tuple[float, float] = (0.0, 0.0), seed: int = 1
+        self,
+        clients: int,
+        *,
+        requests: float = inf,
+        seconds: float = inf,
+        is_shared_out: bool = False,
+        think_s: tuple[float, float] = (0.0, 0.0),
+        seed: int = 1,
     ) -> None:
-        self._clients = clients
-        self._closing = closing
+        self._seconds = seconds
         self._think_s = think_s
         self._random = random.Random(seed)
-        self._left = closing.requests if closing.requests is not None else float("inf")
+        self._left = requests
+        whole, rest = divmod(requests, clients) if is_shared_out and requests < inf else (inf, 0)
+        self._shares = [whole + (number < rest) for number in range(clients)]
         self._at_work = clients
 
-    async def run(self, course: Course) -> None:
-        """Run until the closing, and wait until the last question is over."""
-        self._course = course
-        now = course.clock.now()
-        self._ends = now + self._closing.seconds if self._closing.seconds is not None else float("inf")
-        self._over = course.alarm.future()
-        for number in range(self._clients):
-            send = self._client(self._share(number))
+    async def run(self, asker: Asker, take: Take, done: Done) -> None:
+        """Run until it ends, and wait until the last question is over; `done` hears of every one."""
+        self._asker, self._take, self._done = asker, take, done
+        now = asker.clock.now()
+        self._ends = now + self._seconds
+        self._over = asker.alarm.future()
+        for share in self._shares:
+            send = self._client(share)
             if self._think_s[1]:  # people do not come all at once
-                course.alarm.at(now + self._random.uniform(0.0, self._think_s[1]), send)
+                asker.alarm.at(now + self._random.uniform(0.0, self._think_s[1]), send)
             else:
                 send()
         await self._over
 
-    def _share(self, number: int) -> float:
-        if not self._closing.is_shared_out or self._closing.requests is None:
-            return float("inf")
-        whole, rest = divmod(self._closing.requests, self._clients)
-        return whole + (number < rest)
-
     def _client(self, share: float) -> Callable[[], None]:
         """One client: the call has it send a request, and after each answer the next, `share` of them at the most."""
-        course, left = self._course, share
+        asker, left = self._asker, share
 
         def send() -> None:
             nonlocal left
-            now = course.clock.now()
+            now = asker.clock.now()
             if left <= 0 or self._left <= 0 or now >= self._ends:
                 self._leave()
                 return
             left -= 1
             self._left -= 1
-            course.asker.ask(course.take(), now, done)
+            asker.ask(self._take(), now, done)
 
         def done(question: Question) -> None:
-            course.done(question)
+            self._done(question)
             pause = self._random.uniform(*self._think_s) if self._think_s[1] else 0.0
             if question.last.end is End.LOST:
                 pause = max(pause, BREATH_S)
             if pause:
-                course.alarm.at(course.clock.now() + pause, send)
+                asker.alarm.at(asker.clock.now() + pause, send)
             else:
                 send()
 

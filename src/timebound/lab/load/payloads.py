@@ -131,13 +131,9 @@ def same(expected: Any, got: Any, tolerance: float) -> bool:
         return expected.keys() == got.keys() and all(same(expected[name], got[name], tolerance) for name in expected)
     if isinstance(expected, list) and isinstance(got, list):
         return len(expected) == len(got) and all(map(partial(same, tolerance=tolerance), expected, got))
-    if _is_number(expected) and _is_number(got):
+    if {type(expected), type(got)} <= {int, float}:  # no bool
         return math.isclose(expected, got, rel_tol=tolerance, abs_tol=tolerance)
     return type(expected) is type(got) and bool(expected == got)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _read(file: Path) -> bytes:

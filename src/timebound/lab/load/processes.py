@@ -13,7 +13,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 def process_tree(root: int) -> list[int]:
     """The process and all its descendants."""
     children: dict[int, list[int]] = defaultdict(list)
-    for pid in _all_pids():
+    for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
         stat = stat_of(pid)
         if stat:
             children[int(stat[1])].append(pid)
@@ -70,7 +70,3 @@ class ForeignLoad:
         """Mean since the start."""
         others = machine_cpu_s() - tree_cpu_s(os.getpid()) - self._others
         return max(0.0, others / (time.monotonic() - self._began))
-
-
-def _all_pids() -> list[int]:
-    return [int(name) for name in os.listdir("/proc") if name.isdigit()]

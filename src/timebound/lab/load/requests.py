@@ -32,18 +32,13 @@ class Payload:
     is_right: Callable[[Reply], bool] | None = None
 
 
-class Template:
-    """Bytes with places to fill: {uuid}, {i} (counts from 0) and {now} (seconds since 1970). Other braces stay."""
+Template = Sequence[bytes]
+"""Text and names of places in turn: {uuid}, {i} (counts from 0) and {now} (seconds since 1970). Other braces stay."""
 
-    def __init__(self, text: bytes) -> None:
-        self._parts = _PLACE.split(text)  # text and names in turn
-        self.is_plain = len(self._parts) == 1
 
-    def fill(self, values: Mapping[bytes, bytes]) -> bytes:
-        parts = self._parts
-        if self.is_plain:
-            return parts[0]
-        return b"".join([values[part] if place % 2 else part for place, part in enumerate(parts)])
+def fill(template: Template, values: Mapping[bytes, bytes]) -> bytes:
+    """The text with its places filled."""
+    return b"".join([values[part] if place % 2 else part for place, part in enumerate(template)])
 
 
 @dataclass(frozen=True)
@@ -82,18 +77,17 @@ class Requests:
         return self._makers[number % len(self._makers)](number)
 
     def _maker(self, form: Form, payload: Payload) -> Callable[[int], Exchange]:
-        head = Template(_head(form, payload))
-        body = Template(payload.body) if payload.has_places else None
+        head = _PLACE.split(_head(form, payload))
+        body = _PLACE.split(payload.body) if payload.has_places else [payload.body]
         has_body = bool(payload.body) or form.method not in ("GET", "DELETE", "HEAD")
-        if head.is_plain and (body is None or body.is_plain):
-            exchange = Exchange(_joined(head.fill({}), payload.body, has_body), payload.is_right)
+        if len(head) == len(body) == 1:
+            exchange = Exchange(_joined(head[0], body[0], has_body), payload.is_right)
             return lambda number: exchange
         return partial(self._fill, head, body, payload, has_body)
 
-    def _fill(self, head: Template, body: Template | None, payload: Payload, has_body: bool, number: int) -> Exchange:
+    def _fill(self, head: Template, body: Template, payload: Payload, has_body: bool, number: int) -> Exchange:
         values = {b"uuid": self._uuid(), b"i": b"%d" % number, b"now": b"%.3f" % self._wall_clock()}
-        content = body.fill(values) if body is not None else payload.body
-        return Exchange(_joined(head.fill(values), content, has_body), payload.is_right)
+        return Exchange(_joined(fill(head, values), fill(body, values), has_body), payload.is_right)
 
     def _uuid(self) -> bytes:
         text = f"{self._random.getrandbits(128):032x}"

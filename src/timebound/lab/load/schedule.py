@@ -25,8 +25,7 @@ class Phase:
 
 def poisson(phases: Sequence[Phase], seed: int) -> Iterator[float]:
     """Independent arrivals."""
-    source = random.Random(seed)
-    return _arrivals(phases, source.expovariate)
+    return _arrivals(phases, random.Random(seed).expovariate)
 
 
 def even(phases: Sequence[Phase]) -> Iterator[float]:

@@ -58,19 +58,13 @@ class Timeline:
 
     def rows(self) -> list[dict[str, float]]:
         """Each stretch by the second it began."""
-        return [
-            {
-                "at_s": round(place * self.width_s, 3),
-                "requests": each.requests,
-                "good": each.good,
-                **{
-                    name: round(value * 1000, 3)
-                    for name, value in zip(("p50_ms", "p99_ms"), each.answers.quantiles([0.5, 0.99]), strict=True)
-                },
-                "max_ms": round(each.answers.longest * 1000, 3),
-            }
-            for place, each in enumerate(self._bins)
-        ]
+        found = []
+        for place, each in enumerate(self._bins):
+            seconds = (*each.answers.quantiles([0.5, 0.99]), each.answers.longest)
+            times = zip(("p50_ms", "p99_ms", "max_ms"), (round(value * 1000, 3) for value in seconds), strict=True)
+            row = {"at_s": round(place * self.width_s, 3), "requests": each.requests, "good": each.good}
+            found.append({**row, **dict(times)})
+        return found
 
 
 class Tally:
@@ -85,18 +79,12 @@ class Tally:
         self._since = since
         self._until = until
         self._last_end = since
-        self._answered_by_then = 0
         self.answers = Histogram()
         self.lags = Histogram()
         self.timeline = Timeline()
         self.requests = 0
         self.good = 0
-        self.in_time = 0
-        self._good_by_then = 0
-        self._members = 0
-        self._wrong = 0
-        self._late = 0
-        self._resends = 0
+        self._counts: Counter[str] = Counter()
         self._ends: Counter[End] = Counter()
         self._statuses: Counter[int] = Counter()
         self._qualities: Counter[str] = Counter()
@@ -107,11 +95,11 @@ class Tally:
         """Count a question that is over."""
         if question.intended < self._since:
             return
-        last = question.last
-        ended = last.intended + last.latency
+        last, latency = question.last, question.latency
+        ended = question.intended + latency
         self._last_end = max(self._last_end, ended)
         self.requests += 1
-        self._resends += len(question.attempts) - 1
+        self._counts["resends"] += len(question.attempts) - 1
         self._ends[last.end] += 1
         # Up to here it is the client's fault; a connection that takes its time to open is the server's.
         self.lags.add(last.begun - last.intended)
@@ -123,25 +111,24 @@ class Tally:
             self._losses[last.why] += 1
         if last.end is not End.ANSWERED:
             return
-        latency = ended - question.intended
         self.answers.add(latency)
         stretch.answers.add(latency)
         self._qualities[last.quality] += 1
         if last.source:
             self._sources[last.source] += 1
         is_by_then = ended <= self._until
-        self._answered_by_then += is_by_then
+        self._counts["answered by then"] += is_by_then
         if not last.is_right:
-            self._wrong += 1
+            self._counts["wrong"] += 1
         elif latency > self._deadline_s:
-            self._late += 1
+            self._counts["late"] += 1
         else:
-            self.in_time += 1
+            self._counts["in time"] += 1
             if last.quality in _BY_MODEL:
                 self.good += 1
-                self._members += last.members
+                self._counts["members"] += last.members
                 stretch.good += 1
-                self._good_by_then += is_by_then
+                self._counts["good by then"] += is_by_then
 
     def end(self, now: float) -> None:
         """The run was cut short: rates are of the time up to now."""
@@ -160,11 +147,12 @@ class Tally:
             "requests": self.requests,
             "seconds": self.seconds,
             "offered_rps": self.requests / self.seconds,
-            "answered_rps": self._answered_by_then / self.seconds,
+            "answered_rps": self._counts["answered by then"] / self.seconds,
             "goodput": self.good / count,
-            "goodput_rps": self._good_by_then / self.seconds,
-            "in_time": self.in_time / count,
-            "mean_members": self._members / (self.good or 1),  # of what counts as goodput; 0 if the server does not say
+            "goodput_rps": self._counts["good by then"] / self.seconds,
+            "in_time": self._counts["in time"] / count,
+            "mean_members": self._counts["members"]
+            / (self.good or 1),  # of what counts as goodput; 0 if the server does not say
             **{name: value * 1000 for name, value in zip(PERCENTILES, values, strict=True)},
             "max_ms": self.answers.longest * 1000,
             "mean_ms": self.answers.mean * 1000,
@@ -172,9 +160,7 @@ class Tally:
             "refused": self._ends[End.REFUSED],
             "timed_out": self._ends[End.TIMED_OUT],
             "lost": self._ends[End.LOST],
-            "wrong": self._wrong,
-            "late": self._late,
-            "resends": self._resends,
+            **{name: self._counts[name] for name in ("wrong", "late", "resends")},
             **{f"{name}_share": self._qualities[name] / answered for name in ("full", "partial", "fallback")},
         }
         return {name: round(value, 6) for name, value in flat.items()}

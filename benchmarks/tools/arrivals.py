@@ -6,16 +6,15 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from timebound.lab import simulate
+
 Rate = Callable[[float], float]
 
 
 @dataclass(frozen=True, slots=True)
-class Arrival:
-    """One request of the outside world."""
+class Arrival(simulate.Arrival):
+    """One request of the outside world, of more or less weight."""
 
-    at: float
-    model: str
-    size: float = 1.0
     priority: int = 0
     deadline_s: float | None = None  # None: the model's own
 

@@ -5,22 +5,6 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 from math import inf
-from typing import Protocol
-
-
-class Pace(Protocol):
-    """What the simulator must know of a model's speed."""
-
-    @property
-    def members(self) -> int: ...
-    @property
-    def max_batch(self) -> int: ...
-    @property
-    def batch_sizes(self) -> tuple[int, ...]: ...
-
-    def draw(self, rng: random.Random, batch: int, size: float, member: int, busy: int) -> float:
-        """One member, this time, with `busy` slots at work."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
 
+from timebound.lab.simulate import quantile
+
 
 @dataclass(slots=True, eq=False)
 class Request:
@@ -45,12 +47,6 @@ class Report:
     in_time_longest: float  # the longest twentieth
     sends: float  # attempts per request
     reasons: dict[str, int] = field(default_factory=dict)
-
-
-def quantile(values: Sequence[float], share: float) -> float:
-    """The value below which `share` of them lie; 0 if there are none."""
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
 
 
 def is_in_time(request: Request) -> bool:

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 import pytest
+from benchmarks.tools.arrivals import Users, bursts, constant, poisson, spike, text_size
+from benchmarks.tools.machine import CPU_LIKE
+from benchmarks.tools.simulate import Setting, Simulation
 
-from timebound.lab.arrivals import Users, bursts, constant, poisson, spike, text_size
-from timebound.lab.machine import CPU_LIKE
-from timebound.lab.report import quantile
-from timebound.lab.simulate import Setting, Simulation
+from timebound.lab.simulate import quantile
 
 
 def test_poisson_arrivals_have_the_rate_and_are_repeatable() -> None:

@@ -3,8 +3,7 @@ from __future__ import annotations
 import random
 
 import pytest
-
-from timebound.lab.machine import CPU_LIKE, GPU_LIKE, Speed, clairvoyant_share
+from benchmarks.tools.machine import CPU_LIKE, GPU_LIKE, Speed, clairvoyant_share
 
 
 def test_capacity_is_that_of_the_best_batch_that_fits() -> None:
