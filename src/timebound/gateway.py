@@ -15,6 +15,7 @@ import os
 import sys
 from collections.abc import Callable
 from itertools import count
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -139,8 +140,10 @@ class Gateway:
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        await self.drain()
-        await self.stop()
+        try:
+            await self.drain()
+        finally:
+            await self.stop()
 
     async def start(self) -> None:
         """Have the store and the first worker up; raises `SetupError` if one cannot be."""
@@ -149,6 +152,7 @@ class Gateway:
             await self.supervisor.start()
         except BaseException:
             self.supervisor.kill()
+            await self.store.stop()
             raise
         if self.config.watch:
             self._watcher = asyncio.create_task(self.releases.watch(self.supervisor))
@@ -170,11 +174,14 @@ class Gateway:
     async def stop(self) -> None:
         """Let the workers and the store go, and keep what was learned; `drain` comes before."""
         slots = self.supervisor.slots_up
-        await self.supervisor.stop()
-        # Results that are not written yet are other servers' answers; claims left behind would hold them up.
-        await self.store.stop()
-        if self._profile is not None:
-            self._profile.write({**self._profiles, **self._scheduler.profile()}, this_machine(slots))
+        try:
+            await self.supervisor.stop()
+        finally:  # also for who is cancelled meanwhile
+            self.supervisor.kill()
+            # Results that are not written yet are other servers' answers; claims left behind would hold them up.
+            await self.store.stop()
+            if self._profile is not None:
+                self._profile.write({**self._profiles, **self._scheduler.profile()}, this_machine(slots))
 
     def kill(self) -> None:
         """End the workers without a word; for a process that is about to leave."""
@@ -220,10 +227,12 @@ class Gateway:
         if model not in self._looks:
             names = ", ".join(self.catalogue.names) or "none yet"
             raise RequestError(f"there is no model {model!r}; served are: {names}", code="unknown_model")
-        if deadline is not None and deadline <= 0:
+        if deadline is not None and not 0 < deadline < inf:
             raise BadInput(f"the deadline is {deadline!r}; give seconds above zero")
+        if not isinstance(priority, int):
+            raise BadInput(f"the priority is {priority!r}; give a whole number")
         body = bytes(item) if isinstance(item, bytes | bytearray | memoryview) else msgspec.json.encode(item)
-        now, limit_s = self.clock.now(), deadline or self.catalogue.models[model].deadline_s
+        now, limit_s = self.clock.now(), self.catalogue.models[model].deadline_s if deadline is None else deadline
         shape, identity = self._looks[model]
         found, size = shape.check(body) if shape is not None else (None, 1.0)
         key = key or found or None

@@ -1,13 +1,17 @@
-"""Connections: kept, closed, shared by several requests, limited in number."""
+"""Connections: kept, closed, shared by several requests, limited in number.
+
+Time really passes in some of these: that a server does nothing for a while is what they test.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
 from tests.live.gate import Gate
-from tests.live.serving import MODELS, Serving, eventually
+from tests.live.serving import MODELS, Serving, eventually, memory_of
 from tests.live.wire import get, post
 
 pytestmark = pytest.mark.live
@@ -221,3 +225,54 @@ def test_a_client_that_leaves_has_left_whichever_way_it_came(serving: Serving, g
         eventually(lambda: serving.gauge("requests_pending") == 1, "it waits")
         wire.close()
         eventually(lambda: serving.gauge("requests_pending") == 0, "nobody waits")
+
+
+def test_a_refused_request_leaves_those_before_it_their_answers(gate: Gate) -> None:
+    with Serving(MODELS / "waits.py", "--workers", "1", "--read-timeout", "0.5") as serving, serving.wire() as wire:
+        wire.send(post("/wait", {"value": 1, "gate": str(gate.path)}), b"BAD\r\n\r\n")
+        eventually(lambda: serving.gauge("requests_pending") == 1, "it waits")
+        time.sleep(3.0)  # longer than a refused client may linger
+        gate.open()
+        assert [wire.read().status, wire.read().status] == [200, 400]
+
+
+def test_a_request_that_the_server_does_not_read_on_is_not_slow(gate: Gate) -> None:
+    with Serving(MODELS / "waits.py", "--workers", "1", "--read-timeout", "0.5") as serving, serving.wire() as wire:
+        first, second = post("/wait", {"value": 1, "gate": str(gate.path)}), post("/wait", {"value": 2})
+        wire.send(first, *[second] * 20, second[:-5])  # more than are read while one is computed
+        time.sleep(2.5)
+        wire.send(second[-5:])
+        gate.open()
+        assert [wire.read().json()["value"] for _ in range(22)] == [1] + [2] * 21
+
+
+def test_a_request_in_work_is_no_idle_connection(gate: Gate) -> None:
+    with Serving(MODELS / "waits.py", "--workers", "1", "--keep-alive", "0.2") as serving, serving.wire() as wire:
+        wire.send(post("/wait", {"value": "x"}), post("/wait", {"value": 2, "gate": str(gate.path)}))
+        assert wire.read().status == 422
+        time.sleep(2.5)
+        gate.open()
+        assert wire.read().json() == {"value": 2}
+
+
+def test_a_read_that_ends_in_the_next_head_is_no_large_head(serving: Serving) -> None:
+    with serving.wire() as wire:
+        whole = post("/wait", {"value": 1, "gate": "", "pad": "x" * 60_000})
+        following = post("/wait", {"value": 2})
+        for _ in range(10):
+            wire.send(whole, following[:20])
+            assert wire.read().status == 200
+            wire.send(following[20:])
+            assert wire.read().json() == {"value": 2}
+
+
+def test_who_does_not_read_its_answers_gets_no_more_of_them() -> None:
+    with Serving(MODELS / "answers_much.py", "--workers", "1") as serving, serving.wire() as wire:
+        request = post("/predictions/much", {"size": 1_000_000}, "Idempotency-Key: k")
+        wire.send(request)
+        assert len(wire.read().body) == 1_000_000
+        before = memory_of(serving.pid)
+        wire.send(*[request] * 200)
+        eventually(lambda: wire.is_read, "all of it read")
+        time.sleep(1.0)
+        assert memory_of(serving.pid) - before < 40_000_000

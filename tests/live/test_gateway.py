@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from typing import Any, TypeVar
 
 import pytest
 from tests.live.gate import Gate
+from tests.redis_server import RedisServer
 
 import timebound as tb
 from timebound.errors import RequestError, SetupError
@@ -115,3 +117,47 @@ def test_what_the_page_on_embedding_shows_is_what_happens(tmp_path: Path) -> Non
     said = subprocess.run([sys.executable, "ask.py"], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
     assert f"$ .venv/bin/python ask.py\n{said}" in (ROOT / "docs" / "embedding.md").read_text()
     subprocess.run([sys.executable, "-m", "pytest", "-q", "test_mood.py"], cwd=tmp_path, check=True)
+
+
+@pytest.mark.parametrize("deadline", [0, -1.0, float("nan"), float("inf")])
+def test_a_deadline_that_is_none_is_refused(deadline: float) -> None:
+    with pytest.raises(RequestError, match="give seconds above zero"):
+        asked("echo.py", lambda gateway: gateway.ask("echo", {"value": 1}, deadline=deadline))
+
+
+def _is_left(pids: list[int]) -> bool:
+    return any(Path(f"/proc/{pid}").exists() for pid in pids)
+
+
+def test_a_cancellation_while_leaving_leaves_nothing_behind(gate: Gate, redis: RedisServer) -> None:
+    async def run() -> tuple[list[int], set[str]]:
+        pids: list[int] = []
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(2.0):
+                async with tb.Gateway(MODELS / "waits.py", workers=1, profiles="none", store=redis.url) as gateway:
+                    pids = [worker["pid"] for worker in gateway.status()["workers"]]
+                    waiting = asyncio.create_task(gateway.ask("waits", {"value": 1, "gate": str(gate.path)}))
+                    while not gateway.requests.waiting:
+                        await asyncio.sleep(0)
+        waiting.cancel()
+        async with asyncio.timeout(10.0):
+            while _is_left(pids):
+                await asyncio.sleep(0.05)
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        return pids, {task.get_coro().__qualname__ for task in tasks}  # type: ignore[union-attr]
+
+    pids, tasks = asyncio.run(run())
+    assert pids
+    assert "Link._keep_connected" not in tasks
+
+
+def test_an_error_at_the_start_leaves_nothing_behind(tmp_path: Path, redis: RedisServer) -> None:
+    (tmp_path / "broken.py").write_text("import timebound as tb\n\nclass Broken(tb.Model):\n    infer = None\n")
+
+    async def run() -> set[str]:
+        with pytest.raises(SetupError):
+            await tb.Gateway(tmp_path / "broken.py", workers=1, profiles="none", store=redis.url).start()
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        return {task.get_coro().__qualname__ for task in tasks}  # type: ignore[union-attr]
+
+    assert "Link._keep_connected" not in asyncio.run(run())

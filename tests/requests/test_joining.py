@@ -430,3 +430,78 @@ def test_keys_of_clients_and_those_the_server_makes_can_never_meet() -> None:
     for key in ("k", "content:1:00", "@2/k", "shop:k"):
         check_key(key)
         assert Identity(ModelInfo(name="m")).of(key, b"{}")[0] not in made
+
+
+def learn(world: World, seconds: float) -> None:
+    world.up("a")
+    for number in range(8):
+        world.submit(f"known{number}", timeout_s=50.0)
+        world.loop.run_due()
+        for _, _, done in world.asked:
+            done(1.0)
+        world.asked.clear()
+        world.loop.run_due()
+        world.loop.advance(seconds)
+        world.answer("a")
+    world.delivered.clear()
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+@pytest.mark.parametrize("names", [("original", "hasty"), ("hasty", "original")])
+def test_an_attempt_with_too_short_a_limit_fails_alone_while_the_size_is_asked_for(
+    names: tuple[str, str], leaves: bool
+) -> None:
+    world = World(has_size=True)
+    learn(world, 0.1)
+    for name in names:
+        world.submit(name, key="k", timeout_s=5.0 if name == "original" else 0.05)
+    if leaves:
+        world.dispatcher.gone(world.attempts["hasty"])
+    world.asked[0][2](1.0)
+    world.loop.run_due()
+    assert "original" not in world.errors()
+    world.loop.advance(0.1)
+    world.answer("a")
+    assert world.answered() == ["original"]
+
+
+def test_of_three_attempts_each_is_given_up_by_its_own_deadline() -> None:
+    world = World(max_batch=1)
+    learn(world, 0.1)
+    world.submit("busy", timeout_s=5.0)
+    world.loop.run_due()
+    for name, timeout_s in (("original", 10.0), ("hasty", 0.36), ("hastier", 0.38)):
+        world.submit(name, key="k", timeout_s=timeout_s)
+    world.loop.advance(0.3)
+    world.answer("a")
+    world.loop.run_due()
+    world.loop.advance(0.1)
+    world.answer("a")
+    assert "original" in world.answered()
+
+
+def test_a_fallback_for_one_attempt_leaves_the_others_their_answer() -> None:
+    world = World(max_batch=1, has_fallback=True)
+    learn(world, 0.1)
+    world.submit("busy", timeout_s=5.0)
+    world.loop.run_due()
+    world.submit("original", key="k", timeout_s=5.0)
+    world.submit("hasty", key="k", timeout_s=0.2)
+    world.loop.advance(0.15)
+    world.answer("a")
+    world.loop.run_due()
+    assert [duty for duty, _, _ in world.asked] == ["fallback"]
+    world.asked[0][2](Outcome(b"cheap"))
+    world.loop.advance(0.1)
+    world.answer("a")
+    assert world.qualities() == {"busy": "full", "hasty": "fallback", "original": "full"}
+
+
+def test_a_model_removed_while_its_size_is_asked_for_is_told_so() -> None:
+    world = World(has_size=True)
+    world.up("a")
+    world.submit("late")
+    world.catalogue.update([ModelInfo(name="other")], {})
+    world.asked[0][2](1.0)
+    ((_, error),) = world.delivered
+    assert getattr(error, "code", "") == "unknown_model"

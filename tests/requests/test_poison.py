@@ -15,7 +15,7 @@ from timebound.requests.request import Request
 from timebound.scheduler.served import Served
 from timebound.scheduler.survivors import grow, short_of_memory
 from timebound.scheduler.ticket import ModelSpec
-from timebound.types import Loss, ModelInfo, Outcome
+from timebound.types import Loss, ModelInfo, Outcome, Report, Timing
 
 
 def learn(world: World, slot: str, times: int = 5) -> None:
@@ -313,3 +313,27 @@ def test_a_body_has_one_mark_with_and_without_a_key() -> None:
 
 def request_of(info: ModelInfo, body: bytes, fingerprint: bytes) -> Request:
     return Request(1, "m", 1.0, 0.0, info=info, body=body, fingerprint=fingerprint)
+
+
+def test_a_hang_is_found_though_the_loop_stalls_again_and_again() -> None:
+    world = World(deadline_s=50.0)
+    world.up("a1")
+    learn(world, "a1")
+    start(world, "stuck")
+    for _ in range(100):
+        world.loop.pause(0.15)
+        world.loop.advance(0.05)
+    assert world.killed == ["a1"]
+
+
+@pytest.mark.parametrize("size", [64, 4, 3])
+def test_memory_that_is_short_never_enlarges_the_batches_of_a_fixed_size(size: int) -> None:
+    world = World(max_batch=2, batch_sizes=[size], deadline_s=5.0)
+    world.up("a1")
+    world.submit(*(f"r{number}" for number in range(20)))
+    world.loop.run_due()
+    assert len(world.running["a1"]) == 2
+    outcomes = [Outcome(b"answer") for _ in world.running.pop("a1")]
+    world.dispatcher.report("a1", Report(outcomes, Timing(), 1, 1, is_short_of_memory=True))
+    world.loop.run_due()
+    assert len(world.running["a1"]) == 1

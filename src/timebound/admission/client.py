@@ -51,20 +51,20 @@ class Client:
         if self.terms.models is not None and model not in self.terms.models:
             raise RequestError(f"the key of {self.name!r} is not for the model {model!r}", code="forbidden")
 
-    def count(self, now: float) -> None:
-        """One more request; raises `Refusal` with the time to come back if it is one too many for the rate."""
+    def count(self, now: float, requests: int = 1) -> None:
+        """So many more requests; raises `Refusal` with the time to come back if it is one too many for the rate."""
         rate = self.terms.rate
         if rate is None:
             return
         self._tokens = min(self._burst, self._tokens + rate * max(0.0, now - self._filled_at))
         self._filled_at = max(self._filled_at, now)  # after a stall requests may count as come before the last one
-        if self._tokens < 1.0:
+        if self._tokens < requests:
             raise Refusal(
                 f"this key may send {rate:g} requests per second",
                 code="rate_limited",
-                retry_after_s=(1.0 - self._tokens) / rate,
+                retry_after_s=(requests - self._tokens) / rate,
             )
-        self._tokens -= 1.0
+        self._tokens -= requests
 
     def enter(self) -> Callable[[], None]:
         """One more request is in work, until what is returned is called; raises `Refusal` if there are too many."""

@@ -72,6 +72,8 @@ class Bounded(HttpToolsProtocol):
         self._owns_cycle = False
         """Whether `cycle` is of the request that is being read; else of an earlier one, if it is still open."""
         self._is_refused = False
+        self._is_new = False
+        """Whether the request being read began in this very read."""
         self._due: RequestError | None = None
         """A refusal that waits for the answers of earlier requests."""
         self._started: RequestResponseCycle | None = None
@@ -80,6 +82,9 @@ class Bounded(HttpToolsProtocol):
         self.reading_since: float | None = None
         self.unread_since: float | None = None
         self.idle_since: float | None = None
+
+    def go_on(self) -> None:
+        """The last answer is read: read on, and answer what waits for that."""
 
     def let_go(self) -> None:
         """Forget what has come of the body that is being read."""
@@ -131,40 +136,47 @@ class Bounded(HttpToolsProtocol):
     def resume_writing(self) -> None:
         self.unread_since = self._unread_hold = None
         super().resume_writing()
-        if self.cycle is None or self.cycle.response_complete:
-            self.flow.resume_reading()
+        running = self._started
+        if (running is None or running.response_complete) and not self._is_refused:
+            self.go_on()
 
     def send_400_response(self, msg: str) -> None:
         self.refuse("malformed_http", msg)
 
     def sweep(self, now: float) -> None:
         """Turn away a client that takes too long to send a request or to read an answer."""
-        limits = self._limits
-        if self.unread_since is not None:
-            unread = self.transport.get_write_buffer_size()
-            if unread < self._unread_bytes:  # slow, but it reads
-                self.unread_since, self._unread_bytes = now, unread
-                if self._unread_hold is not None:
-                    self._unread_hold.stand_for(unread)
-            elif now - self.unread_since > limits.write_timeout:
-                self._cut("slow_reader")
-                return
-            elif self._state.held.is_over and now - self.unread_since > _PATIENCE_S:
-                self._cut("memory_full")
-                return
+        if self.unread_since is not None and not self._is_read(now, self.unread_since):
+            return
         if self.idle_since is not None and now - self.idle_since > self.timeout_keep_alive:
             self.transport.close()
         if self.reading_since is None:
             return
-        waited_s = now - self.reading_since
+        if self._due is not None or (self.flow.read_paused and not self._is_refused):
+            self.reading_since = now  # nothing is read from it now, or it still gets answers to earlier requests
+        waited_s, longest_s = now - self.reading_since, self._limits.read_timeout
         if self._is_refused:
-            if waited_s > min(_LINGER_S, limits.read_timeout):
+            if waited_s > min(_LINGER_S, longest_s):
                 self.transport.abort()
-        elif waited_s > limits.read_timeout:
+        elif waited_s > longest_s:
             if self._headers_done and not self._owns_cycle:
                 self._cut("silent")  # it never said a word
             else:
-                self.refuse("slow_client", f"the request did not arrive within {limits.read_timeout:g} s")
+                self.refuse("slow_client", f"the request did not arrive within {longest_s:g} s")
+
+    def _is_read(self, now: float, since: float) -> bool:
+        """Whether a client whose answers wait to be read goes on reading them; it is cut if it does not."""
+        unread = self.transport.get_write_buffer_size()
+        if unread < self._unread_bytes:  # slow, but it reads
+            self.unread_since, self._unread_bytes = now, unread
+            if self._unread_hold is not None:
+                self._unread_hold.stand_for(unread)
+        elif now - since > self._limits.write_timeout:
+            self._cut("slow_reader")
+            return False
+        elif self._state.held.is_over and now - since > _PATIENCE_S:
+            self._cut("memory_full")
+            return False
+        return True
 
     def refuse(self, code: str, detail: str) -> None:
         """Answer the request being read with a problem and take no more; earlier ones still get their answers."""
@@ -201,6 +213,7 @@ class Bounded(HttpToolsProtocol):
 
     def _end(self, error: RequestError, *, is_answered: bool) -> None:
         """Say why, unless the request had its answer before it was whole, and stop talking."""
+        self._due = None
         if self.transport.is_closing():
             return
         if not is_answered:

@@ -34,6 +34,9 @@ _TICKS_MS = 8
 
 _GO_ON = b"HTTP/1.1 100 Continue\r\n\r\n"
 
+_PIPELINED = 8
+"""Requests that are read while one before them is computed; from then on the connection waits."""
+
 
 class Exchange:
     """A request to a model and its answer, in the place of uvicorn's own cycle: the same attributes, no ASGI, no task.
@@ -169,12 +172,14 @@ class Connection(Bounded):
     def data_received(self, data: bytes) -> None:
         if self._is_refused:
             return
-        self.idle_since, body_bytes = None, self._body_bytes
+        self.idle_since, body_bytes, self._is_new = None, self._body_bytes, False
         try:
             self._feed(data)
         except httptools.HttpParserError:
             self.send_400_response("this is not a valid HTTP request")
-        if self.reading_since is not None and self._body_bytes == body_bytes and not self._is_refused:
+        if self.reading_since is None or self._is_refused:
+            return
+        if self._body_bytes == body_bytes and not self._is_new:
             # The parser keeps an unfinished header to itself, as the lines before a chunk and after the last one: what
             # it swallowed is counted here, until more of the body comes.
             self._header_bytes += len(data)
@@ -198,8 +203,9 @@ class Connection(Bounded):
         self.url, self.headers, self.expect_100_continue = b"", [], False
         if self._is_refused:
             return
-        self.reading_since = self.loop.time()
+        self.reading_since, self.idle_since = self.loop.time(), None
         self._headers_done = self._owns_cycle = False
+        self._is_new = True
         self._header_bytes = self._body_bytes = 0
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -254,12 +260,13 @@ class Connection(Bounded):
                 if length is None or length > SMALL:  # not worth reading
                     self._turn_away(refusal)
                     return True
-        is_behind = self.cycle is not None and not self.cycle.response_complete
+        is_behind = self.unread_since is not None or (self.cycle is not None and not self.cycle.response_complete)
         exchange = Exchange(self, route, client, refusal, was_behind=is_behind)
         self.cycle = cast(RequestResponseCycle, exchange)
         if is_behind:
-            self.flow.pause_reading()
             self.pipeline.appendleft((self.cycle, self.app))
+            if len(self.pipeline) > _PIPELINED:  # else whoever leaves is heard
+                self.flow.pause_reading()
         else:
             self._started = self.cycle
             exchange.take_turn()
@@ -308,13 +315,13 @@ class Connection(Bounded):
     def on_response_complete(self) -> None:
         if self._due is not None and not self.pipeline:
             self._end(self._due, is_answered=False)
-            return
-        if self.transport.is_closing():
-            return
-        if self.unread_since is not None:
-            self.flow.pause_reading()  # who does not read its answers may not ask for more of them
-        else:
-            self.flow.resume_reading()
+        elif self.unread_since is not None:
+            self.flow.pause_reading()  # who does not read its answers gets no more of them, and may not ask for more
+        elif not self.transport.is_closing():
+            self.go_on()
+
+    def go_on(self) -> None:
+        self.flow.resume_reading()
         if self.pipeline:
             self._start_asgi_task(*self.pipeline.pop())
         else:

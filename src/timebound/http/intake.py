@@ -24,7 +24,7 @@ from timebound.http.headers import LIMITS, read_key, read_priority, read_votes, 
 from timebound.http.problems import status_of
 from timebound.http.routes import Route
 from timebound.http.surfaces.base import Asked, Item
-from timebound.requests.identity import check_key
+from timebound.requests.identity import OURS, check_key
 from timebound.types import Deliver, Question, Result
 
 Respond = Callable[[int, bytes, bytes], None]
@@ -147,6 +147,8 @@ class Taken:
         items = self.asked.items
         if not items:
             raise RequestError("the request has no items", code="empty_body")
+        if self._client is not None and len(items) > 1:
+            self._client.count(self.arrived, len(items) - 1)  # one was counted on the way in
         key, priority, votes = None, self.asked.priority, False
         if b"idempotency-key" in fields:
             key = read_key(fields[b"idempotency-key"])
@@ -155,7 +157,7 @@ class Taken:
         if b"timebound-details" in fields:
             votes = read_votes(fields[b"timebound-details"])
         for place, item in enumerate(items):
-            own = (item.key or None) if key is None else key if len(items) == 1 else f"{key}#{place}"
+            own = (item.key or None) if key is None else key if len(items) == 1 else f"{key}{OURS}{place}"
             question = self._question(item, own, deadline, priority)
             question.wants_votes, question.hold = votes, hold
             self._questions.append(question)
@@ -174,8 +176,7 @@ class Taken:
         route, client = self._route, self._client
         fingerprint = b""
         if key is not None or route.identity.is_by_content:
-            if key is not None:
-                check_key(key)
+            check_key(item.key or "")
             key, fingerprint = route.identity.of(key, item.body)
         question = Question(
             self.id, route.model, item.body, self.arrived, deadline, key, item.size, priority or 0, fingerprint

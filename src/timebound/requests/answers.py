@@ -51,18 +51,20 @@ class Answers(Attempts):
         elif request.info.has_fallback:
             request.phase = Phase.FALLING
             self.forget(request)
-            for attempt in list(request.attempts):
+            for attempt in [attempt for attempt in request.attempts if not attempt.is_last_chance]:
                 self._fall_back(attempt, reason)
         else:
             self.give(request, self._refusal(request, reason, retry_after_s))
 
     def give_up_first(self, request: Request, reason: str) -> bool:
         """Give up only those who wait for it with the least time, if others have more; whether there are others."""
-        late = [attempt for attempt in request.attempts if self.due(attempt.question) <= request.deadline]
-        if len(late) == len(request.attempts):
+        waiting = [attempt for attempt in request.attempts if not attempt.is_last_chance]
+        late = [attempt for attempt in waiting if self.due(attempt.question) <= request.deadline]
+        if len(late) == len(waiting):
             return False
         for attempt in late:
             self.give_best(attempt, reason)
+        request.deadline = self.earliest(request)
         return True
 
     def give_unfinished(self, request: Request, result: Result, reason: str) -> None:

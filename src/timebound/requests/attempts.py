@@ -166,13 +166,17 @@ class Attempts:
         return question.deadline + self._scheduler.margin_s - self.margin_of(question)
 
     def earliest(self, request: Request) -> float:
-        """The first deadline of those who wait for it: by that it is to be computed."""
-        return min(self.due(attempt.question) for attempt in request.attempts)
+        """The first deadline of those who wait for it to be computed; who has asked for a fallback does no longer."""
+        waiting = [attempt for attempt in request.attempts if not attempt.is_last_chance]
+        return min((self.due(attempt.question) for attempt in waiting), default=request.deadline)
 
     def follow(self, request: Request) -> None:
         """Somebody waits no more: the request has the time of those who still do, and keeps its rank."""
-        if request.phase is Phase.QUEUED and (deadline := self.earliest(request)) > request.deadline:
+        deadline = self.earliest(request)
+        if request.phase is Phase.QUEUED and deadline > request.deadline:
             self._scheduler.renew(request, deadline, is_retry=request.is_retry)
+        elif request.phase not in (Phase.QUEUED, Phase.RUNNING):
+            request.deadline = deadline
 
     def margin_of(self, question: Question) -> float:
         """What is kept free before this attempt's deadline."""

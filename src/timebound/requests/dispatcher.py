@@ -37,6 +37,9 @@ from timebound.types import UNFINISHED, Deliver, Loss, Outcome, Quality, Questio
 _INFERRED = ("", "model_failed", UNFINISHED)
 """Outcomes of items that reached `infer`; the others were refused before, and took hardly any time."""
 
+_OF_TIME = ("too_late", "deadline_unreachable")
+"""Why a request is given up that another one of its attempts may have the time for."""
+
 _ASK_AFTER = 0.1
 """If nothing waits, an ensemble runs for this share of the deadline before it asks after each member. Asking is a
 way to the gateway and back each time; until then it says what it has and goes on at once."""
@@ -211,9 +214,13 @@ class Dispatcher:
         self._offer(request, self._clock.now())
 
     def _offer(self, request: Request, now: float) -> None:
-        verdict = self._scheduler.offer(request, now)
-        if verdict is not None:
-            self._answers.give_up(request, verdict.reason, verdict.retry_after_s)
+        if request.model not in self._infos and not self._models.redirect(request):
+            self._answers.give_up(request, "removed")  # while the store, or its size, was asked for
+            return
+        while (verdict := self._scheduler.offer(request, now)) is not None:
+            if verdict.reason not in _OF_TIME or not self._answers.give_up_first(request, verdict.reason):
+                self._answers.give_up(request, verdict.reason, verdict.retry_after_s)
+                break
         self._settle_aside()
         self._poll_soon()
 
@@ -222,8 +229,7 @@ class Dispatcher:
         for aside in self._scheduler.set_aside():
             request = aside.ticket
             assert isinstance(request, Request)
-            if aside.reason == "too_late" and self._answers.give_up_first(request, "too_late"):
-                request.deadline = self._answers.earliest(request)
+            if aside.reason in _OF_TIME and self._answers.give_up_first(request, aside.reason):
                 self._offer(request, self._clock.now())
             else:
                 self._answers.give_up(request, aside.reason)

@@ -48,6 +48,14 @@ class Models:
                 request.model, request.info = successor, self.infos[successor]
         return requests
 
+    def redirect(self, request: Request) -> bool:
+        """Its model is no longer served: let it ask the one that took over, if there is one."""
+        successor = self._successors.get(request.model)
+        if successor not in self.infos:
+            return False
+        request.model, request.info = successor, self.infos[successor]
+        return True
+
     def hand_over(self, batch: Batch) -> None:
         """A batch of a version that is no longer served was lost: its requests go to the version that took over."""
         successor = self._successors.get(batch.model)
@@ -55,4 +63,4 @@ class Models:
             batch.model = successor
             for request in batch.tickets:
                 assert isinstance(request, Request)
-                request.model, request.info = successor, self.infos[successor]
+                self.redirect(request)

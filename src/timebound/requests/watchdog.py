@@ -26,12 +26,14 @@ class Watchdog:
         self._limit_s = limit_s
         self._on_hang = on_hang
         self._blind_until = 0.0
+        self._is_waiting = False
 
     def look(self, late_s: float, now: float) -> None:
         """The process was woken so late, and is awake now."""
-        if late_s > LATE_S:
-            self._blind_until = now + SECOND_LOOK_S
+        if late_s > LATE_S and not self._is_waiting:
+            self._blind_until, self._is_waiting = now + SECOND_LOOK_S, True
         elif now >= self._blind_until:
+            self._is_waiting = False
             for batch in list(self._batches()):
                 if batch.started + self._limit_s(batch) <= now:
                     self._on_hang(batch)

@@ -174,4 +174,4 @@ def grow(served: Served, now: float) -> None:
 def _limit(served: Served, batch: int) -> None:
     spec = served.spec
     sizes = tuple(size for size in spec.batch_sizes if size <= batch) or spec.batch_sizes[:1]
-    served.estimate.resize(spec.members, sizes[-1] if sizes else batch, sizes)
+    served.estimate.resize(spec.members, min(batch, sizes[-1]) if sizes else batch, sizes)

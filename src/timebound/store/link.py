@@ -85,9 +85,10 @@ class Link:
         end = self._loop.time() + 1.0
         while self.is_up and self.unanswered and self._loop.time() < end:
             await asyncio.sleep(0.005)
+        self._close("stopped")
         if self._keeper is not None:
             self._keeper.cancel()
-        self._close("stopped")
+            await asyncio.gather(self._keeper, return_exceptions=True)
 
     def send(self, done: Done | None, *command: Any) -> None:
         """Send a command; `done` gets its reply, or `Down` at once if there is no connection."""
