@@ -259,7 +259,7 @@ def frames(seed: int) -> Iterator[bytes]:
     """Frames of every kind of head, mutated, for ever."""
     dice = random.Random(seed)
     heads: tuple[tuple[messages.Head, list[bytes]], ...] = (
-        (messages.Batch(1, "order", [1, 1]), [b"a", b"b"]),
+        (messages.Compute(1, "order", [1, 1]), [b"a", b"b"]),
         (messages.Outcomes(1, Report([Outcome(b"a"), Outcome(b"b")], Timing(0.1, 0.1, 0.1), 1, 1)), []),
         (messages.Decision(1, True), []),
         (messages.ErrandDone(1, Outcome(b"abc"), 1.0), []),

@@ -1,7 +1,7 @@
 """Reading JSON bodies, with errors in the client's terms; the gateway's first look and the worker's full one.
 
 Workers hold the full type of a body. The gateway looks first, at what can be seen without it: well-formed, fields
-there, scalars of the right type. That spares the queue what is wrong, and reads the key. `Shape` is built from the
+there, scalars of the right type. That spares the queue what is wrong, and reads the key. `FirstLook` is built from the
 schema a worker sent, so the user's code is never imported. Lists and nested objects are scanned but not built: a large
 tensor must not stall the event loop.
 """
@@ -64,7 +64,7 @@ def _wrong_type(error: msgspec.ValidationError) -> RequestError:
     return RequestError(text.replace("`", "'"), code="bad_input", field=field or None)
 
 
-class Shape:
+class FirstLook:
     """Checks bodies of one model and reads their key and size."""
 
     def __init__(self, info: ModelInfo) -> None:

@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 
 from timebound import versions
-from timebound.body import Shape
+from timebound.body import FirstLook
 from timebound.catalogue import Catalogue
 from timebound.clock import MonotonicClock, wall
 from timebound.config import Config, options, resolve
@@ -117,7 +117,7 @@ class Gateway:
         self._watcher: asyncio.Task[None] | None = None
         self._began = self.clock.now()
         self._numbers = count(1)
-        self._looks: dict[str, tuple[Shape | None, Identity]] = {}
+        self._looks: dict[str, tuple[FirstLook | None, Identity]] = {}
 
     def _plan(self) -> WorkerPlan:
         config = self.config
@@ -191,7 +191,9 @@ class Gateway:
         if self.config.deadline is not None:
             models = [msgspec.structs.replace(info, deadline_s=self.config.deadline) for info in models]
         self.catalogue.update(models, self.releases.traffic)
-        self._looks = {info.name: (Shape(info) if info.body is Body.JSON else None, Identity(info)) for info in models}
+        self._looks = {
+            info.name: (FirstLook(info) if info.body is Body.JSON else None, Identity(info)) for info in models
+        }
         self.store.hurry(self.catalogue.shortest_s)
 
     # ------------------------------------------------------------------ what it is asked

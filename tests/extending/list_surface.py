@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from timebound.body import Shape
+from timebound.body import FirstLook
 from timebound.errors import RequestError
 from timebound.http.problems import status_of
 from timebound.http.surfaces.base import Asked, Item, Reply
@@ -18,7 +18,7 @@ class Lists:
     """POST /many/NAME."""
 
     def __init__(self, info: ModelInfo) -> None:
-        self._shape = Shape(info)
+        self._shape = FirstLook(info)
 
     @staticmethod
     def paths(info: ModelInfo) -> list[str]:

@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec import Meta, Struct
 
-from timebound.body import Shape
+from timebound.body import FirstLook
 from timebound.errors import RequestError
 from timebound.model import request_schema
 from timebound.types import ModelInfo
@@ -98,9 +98,9 @@ class Empty(Struct):
 TYPES: list[type[Struct]] = [Picture, Limited, Rich, Renamed, Strict, Tagged, Row, Chain, Empty]
 
 
-def shape(kind: type[Struct] | None, key: str | None = None) -> Shape:
+def shape(kind: type[Struct] | None, key: str | None = None) -> FirstLook:
     schema = None if kind is None else msgspec.json.schema(kind)
-    return Shape(ModelInfo(name="m", request_schema=schema, key=key))
+    return FirstLook(ModelInfo(name="m", request_schema=schema, key=key))
 
 
 def refused(kind: type[Struct], body: bytes, key: str | None = None) -> RequestError:
@@ -286,7 +286,7 @@ class Text(Struct):
 )
 def test_the_size_is_the_length_of_a_field_and_at_least_one(field: str, body: bytes, size: float) -> None:
     info = ModelInfo(name="m", request_schema=request_schema(Text), size_field=field)
-    assert Shape(info).check(body) == (None, size)
+    assert FirstLook(info).check(body) == (None, size)
 
 
 def test_without_a_size_field_every_request_counts_as_one() -> None:

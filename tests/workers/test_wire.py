@@ -33,7 +33,7 @@ FRAMES: list[tuple[messages.Head, list[bytes]]] = [
     (messages.Ready([INFO, ModelInfo(name="echo", body=Body.RAW)], 2), []),
     (messages.Failed("cannot load: é", "Traceback ..."), []),
     (messages.Stop(), []),
-    (messages.Batch(7, "digits", [2, 0, 3], votes=[1]), [b"ab", b"", b"\x00\xff\x01"]),
+    (messages.Compute(7, "digits", [2, 0, 3], votes=[1]), [b"ab", b"", b"\x00\xff\x01"]),
     (messages.Outcomes(7, Report(OUTCOMES, Timing(0.1, 0.2, 0.3), 2, 3, {1: "[]"})), []),
     (messages.Decision(7, True), []),
     (messages.Errand([messages.Call(8, "fallback", "digits", b"{}"), messages.Call(9, "size", "echo", b"x")]), []),
@@ -55,7 +55,7 @@ def frames(draw: st.DrawFn) -> tuple[messages.Head, list[bytes]]:
         return draw(heads), []
     payloads = draw(st.lists(st.binary(max_size=40), max_size=4))
     number = draw(st.integers(0, 2**63 - 1))
-    return messages.Batch(number, draw(st.text()), [len(p) for p in payloads]), payloads
+    return messages.Compute(number, draw(st.text()), [len(p) for p in payloads]), payloads
 
 
 def stream_of(*sent: tuple[messages.Head, list[bytes]]) -> bytes:
@@ -113,7 +113,7 @@ def test_a_stream_may_come_byte_by_byte() -> None:
 
 def test_bodies_stay_readable_while_later_frames_arrive() -> None:
     reader = wire.FrameReader()
-    stream = stream_of(FRAMES[4], (messages.Batch(8, "digits", [2, 1]), [b"{}", b"x"]))
+    stream = stream_of(FRAMES[4], (messages.Compute(8, "digits", [2, 1]), [b"{}", b"x"]))
     kept = [frame for start in range(0, len(stream), 7) for frame in reader.feed(stream[start : start + 7])]
     assert [bytes(body) for _, body in kept] == [b"ab\x00\xff\x01", b"{}x"]
 
@@ -162,9 +162,9 @@ def test_lengths_that_do_not_fit_the_body_are_a_wire_error(lengths: list[int]) -
 def test_a_body_over_the_limit_is_refused_before_it_is_sent() -> None:
     payloads: list[Any] = [bytes(1 << 20)] * 4096  # one mebibyte, named 4096 times
     with pytest.raises(WireError, match="over the limit"):
-        wire.encode(messages.Batch(1, "m", []), payloads)
+        wire.encode(messages.Compute(1, "m", []), payloads)
 
 
 def test_payloads_are_not_copied() -> None:
     payload = b"large"
-    assert wire.encode(messages.Batch(1, "m", [5]), [payload])[1] is payload
+    assert wire.encode(messages.Compute(1, "m", [5]), [payload])[1] is payload

@@ -51,7 +51,7 @@ _PAGE_HEADERS = {
 _SAFE = [(b"x-content-type-options", b"nosniff")]
 
 
-class Served(Protocol):
+class Shown(Protocol):
     """What the app shows of a gateway."""
 
     catalogue: Catalogue
@@ -68,7 +68,7 @@ class App:
         self,
         intake: Intake,
         routes: Routes,
-        served: Served,
+        served: Shown,
         *,
         metrics: Callable[[], tuple[bytes, str]],
         results: Results,

@@ -38,7 +38,7 @@ _PIPELINED = 8
 """Requests that are read while one before them is computed; from then on the connection waits."""
 
 
-class Exchange:
+class Turn:
     """A request to a model and its answer, in the place of uvicorn's own cycle: the same attributes, no ASGI, no task.
 
     uvicorn sets `message_event` when the body is whole and when the client leaves; here that event is the
@@ -79,7 +79,7 @@ class Exchange:
     response_started = False  # status, headers and body are written at once
 
     @property
-    def message_event(self) -> Exchange:
+    def message_event(self) -> Turn:
         return self
 
     def set(self) -> None:
@@ -164,7 +164,7 @@ class Connection(Bounded):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._started = cycle
-        if isinstance(exchange := cast(object, cycle), Exchange):
+        if isinstance(exchange := cast(object, cycle), Turn):
             self.loop.call_soon(exchange.take_turn)  # not now: an answer that is there at once would end in here again
         else:
             super()._start_asgi_task(cycle, app)
@@ -261,7 +261,7 @@ class Connection(Bounded):
                     self._turn_away(refusal)
                     return True
         is_behind = self.unread_since is not None or (self.cycle is not None and not self.cycle.response_complete)
-        exchange = Exchange(self, route, client, refusal, was_behind=is_behind)
+        exchange = Turn(self, route, client, refusal, was_behind=is_behind)
         self.cycle = cast(RequestResponseCycle, exchange)
         if is_behind:
             self.pipeline.appendleft((self.cycle, self.app))
@@ -277,7 +277,7 @@ class Connection(Bounded):
         return unread_s(self.transport.get_extra_info("socket"))
 
     def let_go(self) -> None:
-        if isinstance(reading := cast(object, self.cycle), Exchange):
+        if isinstance(reading := cast(object, self.cycle), Turn):
             reading.let_go()
 
     def respond(self, status: int, head: bytes, body: bytes, *, keep_alive: bool) -> None:
@@ -297,7 +297,7 @@ class Connection(Bounded):
         self._header_bytes = 0
         if self._body_bytes > self._limits.max_body:
             self._refuse_body()
-        elif isinstance(cycle := cast(object, self.cycle), Exchange):
+        elif isinstance(cycle := cast(object, self.cycle), Turn):
             # Bounded by max_body and by what is held for all, so reading need not pause.
             if self._body_bytes > SMALL and not self._hold(cycle):
                 self._refuse_memory()

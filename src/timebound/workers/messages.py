@@ -71,7 +71,7 @@ class Stop(msgspec.Struct, array_like=True, frozen=True):
     """Gateway to worker, control: finish running batches and leave."""
 
 
-class Batch(msgspec.Struct, array_like=True, frozen=True):
+class Compute(msgspec.Struct, array_like=True, frozen=True):
     """Gateway to worker, slot: compute these; the body holds one payload per length."""
 
     id: int
@@ -126,5 +126,5 @@ class ErrandDone(msgspec.Struct, array_like=True, frozen=True):
     size: float
 
 
-Head: TypeAlias = Load | Ready | Failed | Stop | Batch | Outcomes | Decision | Errand | ErrandDone
-KINDS: tuple[type[Head], ...] = (Load, Ready, Failed, Stop, Batch, Outcomes, Decision, Errand, ErrandDone)
+Head: TypeAlias = Load | Ready | Failed | Stop | Compute | Outcomes | Decision | Errand | ErrandDone
+KINDS: tuple[type[Head], ...] = (Load, Ready, Failed, Stop, Compute, Outcomes, Decision, Errand, ErrandDone)

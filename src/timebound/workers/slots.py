@@ -58,7 +58,7 @@ class Slot(wire.Channel):
     def __repr__(self) -> str:
         return f"slot {self.worker}.{self.number}"
 
-    def start(self, batch: messages.Batch, payloads: Sequence[bytes]) -> None:
+    def start(self, batch: messages.Compute, payloads: Sequence[bytes]) -> None:
         """Start a batch here."""
         self._batch_id = batch.id
         self.items += len(payloads)
@@ -73,7 +73,7 @@ class Slot(wire.Channel):
         self._dispatch.report(self, head.report)
 
 
-class Batch(Protocol):
+class Chosen(Protocol):
     """What a slot must know of a batch; the scheduler's."""
 
     id: int
@@ -84,13 +84,13 @@ class Batch(Protocol):
 class Slots:
     """What the requests' room does with slots."""
 
-    def send(self, slot: Slot, batch: Batch, bodies: list[bytes], *, ask_after_s: float, votes: list[int]) -> None:
+    def send(self, slot: Slot, batch: Chosen, bodies: list[bytes], *, ask_after_s: float, votes: list[int]) -> None:
         """Start a batch there; alone in its worker, its members may have the cores of all its slots."""
         cores = slot.siblings if batch.is_alone else 1
         lengths = [len(body) for body in bodies]
-        slot.start(messages.Batch(batch.id, batch.model, lengths, ask_after_s, cores, votes), bodies)
+        slot.start(messages.Compute(batch.id, batch.model, lengths, ask_after_s, cores, votes), bodies)
 
-    def decide(self, slot: Slot, batch: Batch, *, go: bool) -> None:
+    def decide(self, slot: Slot, batch: Chosen, *, go: bool) -> None:
         """Tell it whether its batch goes on with the next member."""
         slot.send(messages.Decision(batch.id, go))
 
@@ -127,7 +127,7 @@ def serve_slot(sock: socket.socket, runners: Mapping[str, Runs]) -> None:
             if frame is None:
                 return
             batch, body = frame
-            if not isinstance(batch, messages.Batch):
+            if not isinstance(batch, messages.Compute):
                 raise TimeboundError(f"a slot takes batches, not {type(batch).__name__}")
             ask = partial(_ask, sock, batch.id)
             bodies = wire.split(body, batch.lengths)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from timebound.body import Shape
+from timebound.body import FirstLook
 from timebound.errors import RequestError
 from timebound.http.problems import MEDIA, from_error, from_outcome, headers_of, status_of
 from timebound.http.surfaces.base import Asked, Item, Reply
@@ -21,7 +21,7 @@ class Native:
     """POST to the model's own path or to /predictions/NAME."""
 
     def __init__(self, info: ModelInfo) -> None:
-        self._shape = Shape(info) if info.body is Body.JSON else None
+        self._shape = FirstLook(info) if info.body is Body.JSON else None
 
     @staticmethod
     def paths(info: ModelInfo) -> list[str]:
