@@ -143,7 +143,7 @@ def test_a_head_of_anything_raises_nothing_but_a_wire_error(kind: int, head: byt
 
 def test_a_head_of_another_kind_is_a_wire_error() -> None:
     head = msgspec.msgpack.encode([1, "digits"])
-    with pytest.raises(WireError, match="bad Batch head"):
+    with pytest.raises(WireError, match="bad Compute head"):
         read_all(struct.pack("<2sBxII", wire.MAGIC, 4, len(head), 0) + head)
 
 
