@@ -567,3 +567,34 @@ def test_a_batch_that_was_short_of_memory_halves_to_a_size_that_the_backend_runs
     scheduler.set_slots(1)
     scheduler.offer(ticket(1, 9.0), 0.0)
     assert scheduler.short_of_memory(taken(scheduler, 0.0), 64, 0.0, is_certain=True) == 24
+
+
+def test_who_all_have_much_time_get_batches_of_the_best_rate() -> None:
+    scheduler = ready(deadline_s=0.5)
+    usual = ready(deadline_s=0.5)
+    for seq in range(40):
+        scheduler.offer(ticket(seq, 5.0), 0.0)
+        usual.offer(ticket(seq, 0.5), 0.0)
+    batch, short = taken(scheduler, 0.0), taken(usual, 0.0)
+    assert 0.4 * 0.5 < batch.predicted_s <= 0.64 * 0.5
+    assert len(batch) > len(short)
+
+
+@pytest.mark.parametrize("is_retry", [False, True])
+def test_one_in_a_hurry_is_enough_to_keep_batches_short(is_retry: bool) -> None:
+    scheduler = ready(deadline_s=0.5)
+    for seq in range(40):
+        scheduler.offer(ticket(seq, 5.0), 0.0)
+    scheduler.offer(ticket(40, 0.5, is_retry=is_retry), 0.0)
+    batch = taken(scheduler, 0.0)
+    assert batch.predicted_s <= 0.4 * 0.5
+    if not is_retry:  # a retry comes after all first attempts
+        assert batch.tickets[0].seq == 40
+
+
+def test_bulk_work_keeps_to_short_batches_beside_a_model_with_a_shorter_deadline() -> None:
+    scheduler = ready(deadline_s=0.5)
+    scheduler.add_model(ModelSpec("other", 0.3))
+    for seq in range(40):
+        scheduler.offer(ticket(seq, 5.0), 0.0)
+    assert taken(scheduler, 0.0).predicted_s <= 0.4 * 0.5

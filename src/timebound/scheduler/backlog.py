@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from math import inf
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from timebound.scheduler.queue import DeadlineQueue
-from timebound.scheduler.served import LaneView
+from timebound.scheduler.served import LaneView, Served
 
+MUCH_TIME = 8.0  # times the model's deadline: who has more is in no hurry
 CHECKPOINTS = 32  # deadlines looked at, over all lanes: the cost of a decision must not grow with the queue
 
 
@@ -78,3 +79,22 @@ class Backlog:
             if position == count - 1:
                 return True
             position += stride
+
+
+class Waiting(Protocol):
+    """What a decision about bulk work looks at; the policy's view."""
+
+    models: list[Served]
+    lanes: list[LaneView]
+
+    def slack(self, ticket_deadline: float) -> float: ...
+
+
+def is_bulk(view: Waiting, lane: LaneView) -> bool:
+    """Has everybody who waits far more time than their models' deadlines, and no model a shorter one than this?"""
+    return all(served.spec.deadline_s >= lane.deadline_s for served in view.models) and all(
+        view.slack(queue.by_deadline.first[0]) > MUCH_TIME * each.deadline_s
+        for each in view.lanes
+        for queue in each.lane.queues
+        if queue
+    )

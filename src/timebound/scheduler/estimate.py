@@ -45,11 +45,12 @@ RETRY_LARGER_EVERY = 256  # batches between two tries of a larger size that look
 class Curve:
     """Seconds of one member for batches of 1, 2, ... items of one size, never falling; without the fast parts."""
 
-    __slots__ = ("best", "best_rate", "fastest", "seconds")
+    __slots__ = ("best", "best_rate", "bulk", "fastest", "seconds")
 
     def __init__(self, seconds: list[float]) -> None:
         self.seconds = seconds  # seconds[0] = 0; the list ends where trust ends
         self.best = self.fastest = 1  # the smallest batch of nearly the best rate, and that of the very best
+        self.bulk = 1  # that of the very best rate where nobody is in a hurry
         self.best_rate = 1.0 / seconds[1]
 
     def largest(self, seconds: float) -> int:
@@ -123,14 +124,18 @@ class Estimate:
         """Multiplies a curve: the members `first` up to but not including `last`."""
         return sum(self._scale[first:last])
 
-    def curve(self, bucket: int, size: float, longest_s: float) -> Curve:
-        """The curve of a lane; `longest_s` bounds a batch through all members. Kept until the shape is refitted."""
+    def curve(self, bucket: int, size: float, longest_s: float, bulk_s: float = 0.0) -> Curve:
+        """The curve of a lane; `longest_s` bounds a batch through all members, `bulk_s` one of bulk work.
+
+        Kept until the shape is refitted.
+        """
         curve = self.curves.get(bucket)
         if curve is None:
             curve = self.curves[bucket] = Curve(self.shape.curve(bucket, size, self.trusted(size)))
             unit = self.scale(0, self.members) * self.crowd(max(self.crowds, default=1))
             last = max(1, curve.largest(longest_s / unit))
             curve.best, curve.fastest = self.shape.choose(curve.seconds, last)
+            _, curve.bulk = self.shape.choose(curve.seconds, max(last, curve.largest(bulk_s / unit)))
             curve.best_rate = curve.best / curve.seconds[curve.best]
         return curve
 

@@ -48,6 +48,9 @@ goes first, so a rare model or a rare length is served as soon as its turn by de
 filled from shorter lanes of the same model where padding costs less than a batch of their own. In a lasting overload,
 when slack says nothing about need, the lane goes first that had the smallest share of its tickets served since then.
 
+**Much time.** Bulk work, where all who wait have more than eight times their model's deadline left and no model has a
+shorter one, has batches of the very best rate, up to 0.64 of the deadline instead of 0.4.
+
 **Ranks.** Priorities matter only when not everything fits: then the best class goes first. Retries come after all
 first attempts, because their user has been failed already and the first attempts have not.
 
@@ -69,7 +72,7 @@ from typing import Protocol
 
 import msgspec
 
-from timebound.scheduler.backlog import Backlog
+from timebound.scheduler.backlog import MUCH_TIME, Backlog, is_bulk
 from timebound.scheduler.load import Overload
 from timebound.scheduler.queue import DeadlineQueue, Rank
 from timebound.scheduler.served import LaneView, Served
@@ -246,8 +249,11 @@ class DeadlineFirst:
         share = count = queue.by_deadline.count
         if view.idle > 1 and lane.seconds(min(count, lane.cap)) > WORTH_SPLITTING_S:
             share = -(-count // view.idle)  # several idle slots split what waits
+        slack = view.slack(queue.by_deadline.first[0])
         want = min(lane.curve.fastest if self._is_behind else lane.cap, share)
-        room = min(want, lane.largest(view.slack(queue.by_deadline.first[0])))
+        if slack > MUCH_TIME * lane.deadline_s and not self._is_behind and is_bulk(view, lane):
+            want = min(lane.curve.bulk, share)
+        room = min(want, lane.largest(slack))
         if room == count:
             return queue.slice(0, count), "all_waiting"
         if self._is_overloaded and (newest := queue.newest(want, view.due(lane, want))):

@@ -12,7 +12,6 @@ from timebound.scheduler.served import Served
 from timebound.scheduler.shape import UNKNOWN_S, batch_bucket
 
 OLD_COUNT = 5.0  # as so many observations a cell of a saved profile counts
-SCATTER_PARTS = WINDOW  # what is saved of the scatter: the means of so many parts of equal count
 
 
 def save(estimate: Estimate) -> dict[str, Any]:
@@ -42,7 +41,7 @@ def _scatter(estimate: Estimate) -> list[list[float]]:
         predicted = usual * estimate.predict(batch, size, member, busy)
         heard.append((min(seconds / predicted, STRAGGLER), max(0.0, seconds - STRAGGLER * predicted)))
     heard.sort()
-    parts = min(SCATTER_PARTS, len(heard))
+    parts = min(WINDOW, len(heard))  # of equal count; their means are saved
     edges = [len(heard) * part // parts for part in range(parts + 1)] if parts else []
     return [
         [round(sum(column) / (end - start), 5) for column in zip(*heard[start:end], strict=True)]
