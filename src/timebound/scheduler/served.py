@@ -13,7 +13,7 @@ from timebound.scheduler.ticket import Batch, ModelSpec, Phase, Ticket
 # that are near their deadline when the load changes (with 0.6, CPU-like bursts: 0.7 points).
 BATCH_SHARE = 0.4
 # So many times that for bulk work, see `backlog.is_bulk`: who comes meanwhile with the usual deadline still has time
-# for a batch. Worth nothing in the simulator; 2 to 3 % where clients give twenty deadlines, as in `benchmarks/peers`.
+# for a batch. Worth nothing in the simulator, where nobody has so much time; for the closed loop of `benchmarks/peers`.
 BULK = 1.6
 
 # Lanes have a quarter of an octave, or half of one where a batch's overhead is more than this share of the deadline.
