@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.live.gate import Gate
+from tests.redis_cluster import ClusterServers
 from tests.redis_server import RedisServer
 
 
@@ -22,3 +23,10 @@ def redis() -> Iterator[RedisServer]:
     """A Redis for tests that only use it; those that hurt it start their own. Choose a namespace nobody else has."""
     with RedisServer() as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[ClusterServers]:
+    """A cluster of three for tests that only use it; those that hurt it start their own."""
+    with ClusterServers() as servers:
+        yield servers

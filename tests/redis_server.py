@@ -44,7 +44,7 @@ class RedisServer:
         nothing = ["--save", "", "--appendonly", "no", "--dir", self._folder.name]
         command = ["redis-server", *where, *nothing, *self._options]
         self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-        _eventually(self._answers)
+        eventually(self._answers)
 
     def kill(self) -> None:
         """End it without a word, whatever state it is in."""
@@ -120,7 +120,8 @@ def free_port() -> int:
         return port
 
 
-def _eventually(look: Callable[[], bool]) -> None:
+def eventually(look: Callable[[], bool]) -> None:
+    """Look until it is so."""
     end = time.monotonic() + _PATIENCE_S
     while not look():
         assert time.monotonic() < end, "redis-server does not answer"

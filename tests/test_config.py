@@ -275,3 +275,19 @@ def test_an_engine_is_for_all_models_for_some_or_both(tmp_path: Path) -> None:
     assert both.engines == {"": "onnxruntime", "digits": "openvino-f32"}
     for wrong in ("openvino", "digits=", "digits=cuda", "onnxruntime,onnxruntime"):
         assert "one of onnxruntime" in complaint(tmp_path, flags={"engine": wrong})
+
+
+@pytest.mark.parametrize(
+    ("flags", "reason"),
+    [
+        ({"trusted_proxies": "everybody"}, "trusted-proxies is 'everybody'"),
+        ({"proxy_protocol": True}, "needs --trusted-proxies"),
+        (
+            {"proxy_protocol": True, "trusted_proxies": "::1", "tls_cert": "c", "tls_key": "k"},
+            "let TLS end at the proxy",
+        ),
+    ],
+)
+def test_trust_in_proxies_that_cannot_be_meant_is_refused(flags: dict[str, Any], reason: str) -> None:
+    with pytest.raises(SetupError, match=reason):
+        resolve(flags, {}, None)

@@ -13,33 +13,56 @@ PACKAGE = "timebound"
 ROOT = "__init__"  # the public names; stands for `import timebound` too
 DRAWERS = {"utils", "common", "helpers", "misc"}
 
-BASE = {"errors", "clock", "types"}
-NOUNS = {"body", "model", "events", "config", "log", "image", "profile", "versions", "text", "schema"}
+BASE = {"errors", "clock", "types", "version", "machine"}
+NOUNS = {"body", "model", "events", "config", "log", "image", "profile", "versions", "text", "schema", "processor"}
 ALLOWED: Mapping[str, set[str]] = {
     "errors": set(),
     "clock": set(),
+    "version": set(),
+    "machine": set(),
+    "operator_socket": set(),
     "types": {"errors"},
     **dict.fromkeys(NOUNS, BASE),
     "body": BASE | {"schema"},
+    "profile": BASE | {"processor"},
     "backends": BASE | NOUNS,
     "target": BASE | NOUNS | {"backends"},
     "scaffold": BASE,
-    "convert": BASE | {"backends"},
+    "convert": BASE | {"backends", "target"},
     "store": BASE | {"events", "config"},
     "scheduler": BASE,
     "catalogue": BASE | {"versions"},
     "requests": BASE | {"catalogue", "events", "scheduler", "store"},  # the store's contract
-    "workers": BASE | {"backends", "target", "model", "body", "schema", "events", "log"},
-    "lab": BASE | {"backends", "scheduler", "schema", "workers", "target", "model", "profile"},
+    "tensors": BASE | {"body", "store"},  # how fingerprints are made
+    "workers": BASE | {"backends", "target", "model", "body", "schema", "events", "log", "tensors"},
+    "lab": BASE | {"backends", "scheduler", "schema", "workers", "target", "model", "profile", "processor"},
     "admission": BASE,
+    "reading": BASE | {"body", "store", "workers"},
     "releases": BASE | {"target", "versions", "workers"},
-    "gateway": BASE | NOUNS | {"catalogue", "releases", "requests", "scheduler", "store", "workers"},
+    "gateway": BASE | NOUNS | {"catalogue", "reading", "releases", "requests", "scheduler", "store", "workers"},
     "http": BASE
-    | {"versions"}
-    | {"admission", "catalogue", "config", "events", "body", "gateway", "requests", "store", ROOT},
+    | {"versions", "operator_socket"}
+    | {
+        "admission",
+        "catalogue",
+        "config",
+        "events",
+        "body",
+        "gateway",
+        "reading",
+        "requests",
+        "store",
+        "tensors",
+        ROOT,
+    },
     "observe": {"events", "types"},
-    "doctor": BASE | {"admission", "config", "model", "events", "target", "store", "workers", "http", "lab"},
+    "stack": BASE | {"config"},
+    "pack": BASE | {"config", "stack"},
+    "doctor": BASE
+    | {"admission", "config", "model", "events", "target", "store", "workers", "http", "lab", "processor"},
     "server": BASE | NOUNS | {"admission", "gateway", "http", "observe", ROOT},
+    "guest": BASE | NOUNS | {"gateway", "http", "server"},
+    "ray": {"errors", "config", "log", "gateway", "guest"},
     "cli": {
         "admission",
         "config",
@@ -47,20 +70,25 @@ ALLOWED: Mapping[str, set[str]] = {
         "doctor",
         "errors",
         "log",
+        "machine",
+        "pack",
         "scaffold",
         "target",
         "gateway",
         "server",
+        "stack",
         ROOT,
         "clock",
         "events",
         "store",
         "lab",
         "profile",
+        "operator_socket",
     },
+    "client": {"clock", "errors", "types", "version"},
     "__main__": {"cli"},
     # What users see: the public names, and a model written with nothing but them.
-    ROOT: {"errors", "model", "image", "text", "backends", "gateway"},
+    ROOT: {"errors", "version", "model", "image", "text", "backends", "client", "gateway", "guest"},
     "demo": {ROOT},
 }
 

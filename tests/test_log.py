@@ -163,3 +163,16 @@ def test_a_reader_that_stands_still_holds_nobody_up_and_is_told_what_it_missed(
     assert seen == [f"line {number}" for number in range(len(seen))]
     assert len(seen) in (3, 4)
     assert missed == [10 - len(seen)]
+
+
+def test_in_somebody_elses_process_only_our_own_lines_are_set_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    theirs, kept = list(logging.getLogger().handlers), io.StringIO()
+    monkeypatch.setattr(sys, "__stderr__", kept)
+    ours = logging.getLogger("timebound.guesthouse")
+    set_up_logging("info", as_json=True, name="timebound.guesthouse")
+    try:
+        logging.getLogger("timebound.guesthouse.room").info("hello")
+        assert json.loads(kept.getvalue())["message"] == "hello"
+        assert logging.getLogger().handlers == theirs
+    finally:
+        ours.handlers = []

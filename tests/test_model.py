@@ -115,6 +115,16 @@ def test_a_path_without_a_slash_is_refused(path: Any) -> None:
     assert complaint(variant(path=path)) == f"class Variant: path is {path!r}; it must start with '/'"
 
 
+@pytest.mark.parametrize("path", ["/", "/livez", "/docs", "/ui", "/ui/app.js", "/ui/nothing", "/v1/models", "/v1/x/y"])
+def test_a_path_of_the_servers_own_is_refused(path: str) -> None:
+    assert f"path {path!r} is one of the server's own; choose another" in complaint(variant(path=path))
+
+
+@pytest.mark.parametrize("path", ["/a?b", "/a#b", "/a%62", "/../livez", "/a/./b", "/a/..", "/a\r\nb"])
+def test_a_path_that_nobody_can_ask_for_is_refused(path: str) -> None:
+    assert f"path {path!r} cannot be asked for" in complaint(variant(path=path))
+
+
 def test_a_key_needs_a_typed_body() -> None:
     assert complaint(variant(key="id")) == (
         "class Variant: key = 'id' needs a typed body; add `class Request(tb.Struct)`"

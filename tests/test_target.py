@@ -274,6 +274,35 @@ def test_two_models_with_one_name_are_refused(tmp_path: Path) -> None:
     assert complaint(tmp_path) == f"two models in {tmp_path} have the name 'twice'; give one of them another"
 
 
+TWO = """
+    import timebound as tb
+
+    class First(tb.Model):
+        path = "{first}"
+        def infer(self, batch):
+            return batch
+
+    class Second(tb.Model):
+        path = {second}
+        def infer(self, batch):
+            return batch
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "path"),
+    [
+        ("/same", '"/same"', "/same"),
+        ("/predictions/second", "None", "/predictions/second"),
+        ("/predictions/second/1", '"/other"', "/predictions/second/1"),
+    ],
+)
+def test_two_models_with_one_path_are_refused(tmp_path: Path, first: str, second: str, path: str) -> None:
+    file = write(tmp_path / "app.py", TWO.format(first=first, second=second))
+    said = f"the models 'first' and 'second' in {file} would both answer at {path!r}; give one of them another path"
+    assert complaint(file) == said
+
+
 def test_a_file_that_is_no_onnx_is_named(tmp_path: Path) -> None:
     file = write(tmp_path / "model.onnx", "no graph")
     sentence = complaint(file)

@@ -46,7 +46,7 @@ VARIANTS: dict[str, tuple[Change, ...]] = {
     "no line noise": (("shape.LINE_NOISE", 0.0),),
     "cells at 0.15": (("shape.CELL_RATE", 0.15), ("estimate.CELL_RATE", 0.15)),
     "drift at 0.1": (("estimate.DRIFT_RATE", 0.1),),
-    "no backlog bound": (("scheduler.BACKLOG_DEADLINES", inf),),
+    "no backlog bound": (("backlog.BACKLOG_DEADLINES", inf),),
     "batches up to 0.6": (("served.BATCH_SHARE", 0.6),),
 }
 

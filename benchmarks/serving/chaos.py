@@ -1,9 +1,12 @@
 """Is nothing lost when everything goes wrong? One server, real processes, faults at random, and a ledger of requests.
 
-Parts: `faults` (workers and understudy killed and stopped, items that crash or hang their worker, one that hogs
-memory, Redis killed and paused, reloads, clients that leave, at 0.8 times the capacity) and `reloads` (20 of them in
-60 s at 0.7 times). Every request must get exactly one answer, before its deadline, and not a wrong one; the guilty
-items alone may get `crashes_worker`. The model sleeps for a known time, so the capacity is known.
+Parts: `faults` (workers and understudy killed and stopped, items that crash or hang their worker, also with another
+field each time, one that hogs memory, Redis killed and paused, and all that `honest` has, at 0.8 times the capacity),
+`honest` (reloads, also racing each other, clients that leave, also with keys and long limits, requests that take long,
+requests sent twice: no worker may be lost by these, `killed_honest`), and `reloads` (20 of them in 60 s at 0.7 times).
+In all of them the first batch of each size takes long in each worker. Every request must get exactly one answer, before
+its deadline, and not a wrong one; the guilty items alone may get `crashes_worker`. The model sleeps for a known time:
+the capacity is known.
 
 An answer's time is from the giving of the bytes to the system until the kernel has received the answer, by the
 kernel's own stamp: what this program needs to notice it is counted apart (`late_by_reader`). A late answer stays late
@@ -25,7 +28,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 
@@ -45,14 +48,16 @@ from benchmarks.tools.troubles import ADMIN_PATIENCE_S, Troubles
 from timebound.clock import MonotonicClock
 from timebound.lab.load.client import fetch
 
-PARTS = ("faults", "reloads")
+PARTS = ("faults", "honest", "reloads")
 WORKERS = 2
 FAULT_LOAD, RELOAD_LOAD = 0.8, 0.7
-FAULTS_S, QUICK_FAULTS_S = 600.0, 36.0
+FAULTS_S, QUICK_FAULTS_S = 600.0, 24.0
+HONEST_S, QUICK_HONEST_S = 120.0, 8.0
 RELOADS, RELOADS_S = 20, 60.0
 QUICK_RELOADS = 4
-PAUSE_S = (0.5, 2.5)
-BAD = ("lost", "late", "wrong", "answered_twice", "mixed_batches", "stale", "reloads_failed_requests")
+HONEST_LOAD = 0.6
+PAUSE_S, HONEST_PAUSE_S = (0.5, 2.5), (0.2, 0.8)
+BAD = ("lost", "late", "wrong", "answered_twice", "mixed_batches", "stale", "reloads_failed_requests", "killed_honest")
 BARS = zero(*BAD)
 STILL_S = 0.008
 """A watcher that asks for nothing and waits longer than this for a core is on a machine that others keep busy."""
@@ -98,7 +103,8 @@ class Run:
                 port = self._start(running, app, redis)
                 running.enter_context(self._stillness.beside(self._pid))
                 troubles = Troubles(port, app, redis, self._options.seed)
-                uvloop.run(self._faults(port, troubles) if part == "faults" else self._reloads(port, troubles))
+                run = {"faults": self._faults, "honest": self._honest, "reloads": self._reloads}[part]
+                uvloop.run(run(port, troubles))
         return self.figures
 
     def _start(self, running: ExitStack, app: Path, redis: Redis | None) -> int:
@@ -115,21 +121,35 @@ class Run:
     async def _faults(self, port: int, troubles: Troubles) -> None:
         seconds = self._options.seconds or (QUICK_FAULTS_S if self._options.quick else FAULTS_S)
         async with self._load(port, FAULT_LOAD) as ledger:
-            end, faults = self._now() + seconds, troubles.all(ledger)
-            await asyncio.sleep(1.0)
-            while self._now() < end:
-                # Each fault once before any comes again.
-                for name in self._random.sample(sorted(faults), len(faults)):
-                    if self._now() >= end:
-                        break
-                    self._begin(name)
-                    await faults[name]()
-                    await asyncio.sleep(self._random.uniform(*PAUSE_S))
+            faults = troubles.all(ledger)
+            await self._make(faults, seconds, PAUSE_S)
             slow = await _slow_at_server(port)
         self._settle("faults", ledger, troubles)
         for name in sorted(faults):
             self.figures[f"faults_{name}"] = sum(name == made for _, made in self._made)
-        self.figures["late_at_server"] = slow
+        self.figures["late_at_server"] = max(0.0, slow - sum(bool(entry.limit_s) for entry in ledger.entries))
+
+    async def _honest(self, port: int, troubles: Troubles) -> None:
+        seconds = QUICK_HONEST_S if self._options.quick or self._options.seconds else HONEST_S
+        async with self._load(port, HONEST_LOAD) as ledger:
+            await self._make(troubles.honest(ledger), seconds, HONEST_PAUSE_S)
+        lost = await _metric(port, "timebound_batches_lost_total")
+        self._settle("honest", ledger, troubles)
+        self.figures["killed_honest"] = lost + await _metric(port, "timebound_worker_deaths_total")
+
+    async def _make(
+        self, faults: Mapping[str, Callable[[], Awaitable[None]]], seconds: float, pause_s: tuple[float, float]
+    ) -> None:
+        """Faults for so long, each once before any comes again."""
+        end = self._now() + seconds
+        await asyncio.sleep(1.0)
+        while self._now() < end:
+            for name in self._random.sample(sorted(faults), len(faults)):
+                if self._now() >= end:
+                    break
+                self._begin(name)
+                await faults[name]()
+                await asyncio.sleep(self._random.uniform(*pause_s))
 
     async def _reloads(self, port: int, troubles: Troubles) -> None:
         count = QUICK_RELOADS if self._options.quick or self._options.seconds else RELOADS
@@ -178,8 +198,8 @@ class Run:
         found = Counter(ledger.counts(ledger.entries))
         found["faults"] = len(self._made)
         late = [entry for entry in ledger.entries if ledger.is_late(entry)]
-        found["late_machine_still"] = sum(self._stood_still(entry, ledger.deadline_s) for entry in late)
-        found["late_by_reader"] = sum(entry.noticed_s > ledger.deadline_s for entry in ledger.entries) - len(late)
+        found["late_machine_still"] = sum(self._stood_still(entry, ledger.limit_of(entry)) for entry in late)
+        found["late_by_reader"] = sum(entry.noticed_s > ledger.limit_of(entry) for entry in ledger.entries) - len(late)
         batches = ledger.batches().values()
         found["batches"] = len(batches)
         found["mixed_batches"] = sum(len({entry.releases for entry in batch}) != 1 for batch in batches)
@@ -189,7 +209,7 @@ class Run:
         self.figures["gateway_cpu_s"] = round(self.figures.get("gateway_cpu_s", 0.0) + self._stillness.cpu_s, 2)
         for name, value in found.items():
             self.figures[name] = self.figures.get(name, 0) + value
-        self._note_longest("latest_ms", max(entry.seconds for entry in ledger.entries))
+        self._note_longest("latest_ms", max(entry.seconds for entry in ledger.entries if not entry.limit_s))
         self._note_longest("longest_still_ms", self._stillness.longest_s())
         for fault in sorted({entry.fault for entry in ledger.entries}):
             entries = [entry for entry in ledger.entries if entry.fault == fault]
@@ -242,6 +262,13 @@ def is_up(port: int) -> bool:
         return False
     workers = json.loads(reply.body)["workers"] if reply.status == 200 else []
     return len([worker for worker in workers if worker["is_up"] and not worker["is_understudy"]]) == WORKERS
+
+
+async def _metric(port: int, name: str) -> float:
+    """The sum of a counter, over all its labels."""
+    reply = await fetch(local_address(port), b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", ADMIN_PATIENCE_S)
+    lines = [line for line in reply.body.decode().splitlines() if line.startswith(name)]
+    return sum(float(line.rsplit(" ", 1)[1]) for line in lines)
 
 
 async def _slow_at_server(port: int) -> float:

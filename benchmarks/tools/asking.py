@@ -34,8 +34,8 @@ class OnceTraffic(Traffic):
 
     _numbers = count()
 
-    def __init__(self, port: int, headers: str = "", *, keys: int | None = None) -> None:
-        super().__init__("/predictions/once", port, headers)
+    def __init__(self, port: int, headers: str = "", *, keys: int | None = None, prefix: str = "") -> None:
+        super().__init__(f"{prefix}/predictions/once", port, headers)
         self._known = [self.exchange(f"known-{number}", number) for number in range(keys or 0)]
 
     def next(self) -> Exchange:

@@ -24,6 +24,8 @@ class Entry:
     harm: str
     fault: str
     """The trouble that was going on when it was sent."""
+    limit_s: float = 0.0
+    """The time it asked for; 0 is the model's deadline."""
     sent: float = 0.0
     answers: int = 0
     status: int = 0
@@ -57,14 +59,18 @@ class Ledger:
         self.client = Stamped(self.port, self.now, self._unasked)
         self._by_id: dict[str, Entry] = {}
 
-    def send(self, n: int, harm: str, fault: str) -> Entry:
-        """Write a request down and send it."""
-        entry = Entry(f"r{len(self.entries)}", n, harm, fault)
+    def send(
+        self, n: int, harm: str, fault: str, *, salt: int = 0, limit_s: float = 0.0, hedges: Entry | None = None
+    ) -> Entry:
+        """Write a request down and send it; as a second attempt of one that is out already if it `hedges` that."""
+        entry = Entry(f"r{len(self.entries)}", n, harm, fault, limit_s)
         self.entries.append(entry)
         self._by_id[entry.id] = entry
-        body = json.dumps({"n": n, "harm": harm} if harm else {"n": n}).encode()
+        told = {name: value for name, value in (("n", n), ("harm", harm), ("salt", salt)) if value or name == "n"}
+        body = json.dumps(told, indent=1 if hedges else None).encode()
         # What does harm has no key of its own: a retry of it is told by its body.
-        key = "" if harm else f"Idempotency-Key: {entry.id}\r\n"
+        key = "" if harm else f"Idempotency-Key: {hedges.id if hedges else entry.id}\r\n"
+        key += f"Timebound-Timeout-Ms: {1e3 * limit_s:.0f}\r\n" if limit_s else ""
         head = f"POST {self.path} HTTP/1.1\r\nHost: {HOST}\r\nContent-Type: application/json\r\n{key}"
         request = f"{head}X-Request-Id: {entry.id}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
         self.open += 1
@@ -100,7 +106,11 @@ class Ledger:
 
     def is_late(self, entry: Entry) -> bool:
         """Whether its answer was not there before its deadline."""
-        return entry.answers > 0 and entry.seconds > self.deadline_s
+        return entry.answers > 0 and entry.seconds > self.limit_of(entry)
+
+    def limit_of(self, entry: Entry) -> float:
+        """The time it has."""
+        return entry.limit_s or self.deadline_s
 
     def is_bad(self, entry: Entry) -> bool:
         """Whether anything about it is not as promised."""
@@ -130,7 +140,7 @@ class Ledger:
 
     async def settle(self) -> None:
         """Wait for the answers that are still out, and a little for answers too many; what is missing then is lost."""
-        end = self.now() + self.deadline_s + PATIENCE_S
+        end = self.now() + max([self.deadline_s, *(entry.limit_s for entry in self.entries)]) + PATIENCE_S
         while self.open and self.now() < end:
             await asyncio.sleep(0.02)
         await asyncio.sleep(0.5)
@@ -163,12 +173,13 @@ class _Sent:
         self._entry.why_lost = why
 
 
-async def leave_early(client_count: int, ledger: Ledger) -> None:
-    """Clients that send a request and go before the answer; nothing is owed to them."""
+async def leave_early(client_count: int, ledger: Ledger, *, extra: str = "") -> None:
+    """Clients that send a request and go before the answer; nothing is owed to them. `extra` are headers of theirs."""
     for number in range(client_count):
         _, writer = await asyncio.open_connection(HOST, ledger.port)
         body = b'{"n":%d}' % number
         head = f"POST {ledger.path} HTTP/1.1\r\nHost: {HOST}\r\nContent-Type: application/json\r\n"
+        head += extra.replace("NUMBER", f"{ledger.now()}-{number}")
         writer.write(head.encode() + b"Content-Length: %d\r\n\r\n" % len(body) + body)
         await asyncio.sleep(0.002)
         writer.transport.abort()

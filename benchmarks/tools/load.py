@@ -76,8 +76,8 @@ class Traffic:
 class EchoTraffic(Traffic):
     """Always the same eight numbers."""
 
-    def __init__(self, port: int) -> None:
-        super().__init__("/predictions/echo", port)
+    def __init__(self, port: int, *, prefix: str = "") -> None:
+        super().__init__(f"{prefix}/predictions/echo", port)
         self.body = json.dumps({"values": ECHO_VALUES})
         self._exchange = Exchange(self._head(len(self.body)) + self.body.encode(), _is_echo_sum)
 

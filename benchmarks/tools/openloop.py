@@ -71,9 +71,9 @@ class Record:
     connections: int
 
 
-async def _drive(traffic: Traffic, times: Iterator[float]) -> list[Question]:
+async def _drive(traffic: Traffic, times: Iterator[float], manners: Manners) -> list[Question]:
     questions: list[Question] = []
-    async with asking(traffic, MANNERS, Heedful) as asker:
+    async with asking(traffic, manners, Heedful) as asker:
         began = asker.clock.now()
         await OpenLoop(times).run(asker, traffic.next, questions.append)
     for question in questions:
@@ -89,10 +89,10 @@ def _since(began: float, question: Question) -> None:
         attempt.sent -= began if attempt.sent else 0.0
 
 
-def drive(traffic: Traffic, phases: Sequence[Phase], seed: int) -> Record:
+def drive(traffic: Traffic, phases: Sequence[Phase], seed: int, manners: Manners = MANNERS) -> Record:
     """Send what arrives in these phases and wait for the last answer; every attempt ends at its deadline."""
     with undisturbed(realtime=True):
         began, cpu = time.perf_counter(), time.process_time()
-        questions = uvloop.run(_drive(traffic, poisson(phases, seed)))
+        questions = uvloop.run(_drive(traffic, poisson(phases, seed), manners))
         share = (time.process_time() - cpu) / (time.perf_counter() - began)
     return Record(questions, sum(phase.seconds for phase in phases), share, traffic.connections)

@@ -21,6 +21,10 @@ class StartError(Exception):
     """A server under test did not start; the message holds the end of what it said."""
 
 
+class Absent(Exception):
+    """Something that a part of a benchmark needs is not on this machine; the message says what, and how to get it."""
+
+
 class Server:
     """One server under test as a context manager: started and answering inside, gone outside.
 

@@ -63,9 +63,9 @@ class Redis:
 
     def start(self) -> None:
         """Start it, empty, and wait until it listens."""
-        program = _program("redis-server", "redis-server")
+        redis = program("redis-server", "redis-server")
         flags = ["--port", str(self.port), "--bind", HOST, "--save", "", "--appendonly", "no"]
-        self._process = subprocess.Popen([program, *flags], stdout=subprocess.DEVNULL)
+        self._process = subprocess.Popen([redis, *flags], stdout=subprocess.DEVNULL)
         _wait_for(self.port, "redis-server")
 
     def kill(self) -> None:
@@ -86,6 +86,85 @@ class Redis:
         self._process.send_signal(signal.SIGCONT)
 
 
+class Cluster:
+    """Three primaries of a Redis Cluster, the first with a replica that takes its place when it is killed."""
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="cluster-")
+        self._nodes: dict[int, subprocess.Popen[bytes]] = {}
+        self._ports = [free_port() for _ in range(4)]
+        self._first = self._ports[0]
+
+    @property
+    def url(self) -> str:
+        return "redis-cluster://" + ",".join(f"{HOST}:{port}" for port in self._ports[:3])
+
+    def __enter__(self) -> Self:
+        for port in self._ports:
+            self._start(port)
+        command = [program("redis-cli", "redis-tools"), "--cluster", "create"]
+        for port in self._ports[:3]:
+            command.append(f"{HOST}:{port}")
+        subprocess.run([*command, "--cluster-yes"], check=True, stdout=subprocess.DEVNULL)
+        self._follow(self._ports[3], self._first)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._nodes.values():
+            process.send_signal(signal.SIGCONT)
+            process.kill()
+            process.wait()
+        self._folder.cleanup()
+
+    def kill(self) -> None:
+        """End the first primary without a word; its replica takes over after a second or two."""
+        self._nodes[self._first].kill()
+        self._nodes[self._first].wait()
+
+    def start(self) -> None:
+        """Start what was killed; it finds its place as a replica."""
+        self._start(self._first)
+
+    def pause(self) -> None:
+        """Another primary keeps its connections and answers nothing."""
+        self._nodes[self._ports[1]].send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """It goes on where it was."""
+        self._nodes[self._ports[1]].send_signal(signal.SIGCONT)
+
+    def _start(self, port: int) -> None:
+        folder = Path(self._folder.name) / str(port)
+        folder.mkdir(exist_ok=True)
+        bus = folder / "bus"
+        if not bus.exists():
+            bus.write_text(str(free_port()))
+        flags = ["--port", str(port), "--bind", HOST, "--save", "", "--appendonly", "no", "--dir", str(folder)]
+        wishes = ["--cluster-enabled", "yes", "--cluster-port", bus.read_text(), "--cluster-node-timeout", "1000"]
+        server = program("redis-server", "redis-server")
+        self._nodes[port] = subprocess.Popen([server, *flags, *wishes], stdout=subprocess.DEVNULL)
+        _wait_for(port, "redis-server")
+
+    def _follow(self, replica: int, primary: int) -> None:
+        """Make the one a replica of the other, and wait until it has its data."""
+        bus = (Path(self._folder.name) / str(primary) / "bus").read_text()
+        _ask(replica, "CLUSTER", "MEET", HOST, str(primary), bus)
+        name = _ask(primary, "CLUSTER", "MYID")
+        end = time.monotonic() + _START_S
+        while "OK" not in _ask(replica, "CLUSTER", "REPLICATE", name):
+            if time.monotonic() > end:
+                raise StartError(f"the replica did not follow within {_START_S:.0f} s")
+            time.sleep(0.05)
+        while "master_link_status:up" not in _ask(replica, "INFO", "replication"):
+            time.sleep(0.05)
+
+
+def _ask(port: int, *command: str) -> str:
+    client = program("redis-cli", "redis-tools")
+    done = subprocess.run([client, "-h", HOST, "-p", str(port), *command], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
 class Nginx:
     """An nginx that gives requests to servers on these ports in turn."""
 
@@ -98,8 +177,8 @@ class Nginx:
         servers = "\n".join(f"        server {HOST}:{port} max_fails=0;" for port in self._ports)
         file = Path(self._folder.name) / "nginx.conf"
         file.write_text(_NGINX.format(folder=self._folder.name, servers=servers, host=HOST, port=self.port))
-        program = _program("nginx", "nginx-light")
-        self._process = subprocess.Popen([program, "-c", str(file), "-p", self._folder.name])
+        nginx = program("nginx", "nginx-light")
+        self._process = subprocess.Popen([nginx, "-c", str(file), "-p", self._folder.name])
         _wait_for(self.port, "nginx")
         return self
 
@@ -109,7 +188,8 @@ class Nginx:
         self._folder.cleanup()
 
 
-def _program(name: str, package: str) -> str:
+def program(name: str, package: str) -> str:
+    """Where a program is; `StartError` with its package if it is not installed."""
     found = shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin")
     if found is None:
         raise StartError(f"{name} is not installed; install it with: apt-get install {package}")

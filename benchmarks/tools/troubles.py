@@ -14,10 +14,14 @@ from typing import Any
 from benchmarks.tools.ledger import Ledger, leave_early
 from benchmarks.tools.load import HOST, local_address
 from benchmarks.tools.services import Redis
+from timebound.cli.running import Running
 from timebound.clock import MonotonicClock
 from timebound.lab.load.client import fetch
 
 ADMIN_PATIENCE_S = 60.0
+VARIED = 4
+SLOW_LIMIT_S = 6.0
+LEAVING = "Idempotency-Key: leaving-NUMBER\r\nTimebound-Timeout-Ms: 60000\r\n"
 
 
 class Troubles:
@@ -43,12 +47,46 @@ class Troubles:
             "memory_hog": lambda: self.harm(ledger, "hog"),
             "poison_crash": lambda: self.harm(ledger, "crash"),
             "poison_hang": lambda: self.harm(ledger, "hang"),
-            "reload": self.reload,
-            "disconnects": lambda: leave_early(20, ledger),
+            "poison_varied": lambda: self.vary(ledger),
+            **self.honest(ledger),
         }
         if self._redis is not None:
             faults |= {"redis_kill": self.kill_redis, "redis_pause": self.pause_redis}
         return faults
+
+    def honest(self, ledger: Ledger) -> dict[str, Callable[[], Awaitable[None]]]:
+        """Those at which no worker may be lost: nobody does harm."""
+        return {
+            "reload": self.reload,
+            "racing_reloads": self.race,
+            "disconnects": lambda: leave_early(20, ledger),
+            "leaving_keys": lambda: leave_early(100, ledger, extra=LEAVING),
+            "slow_request": lambda: self.be_slow(ledger),
+            "hedges": lambda: self.hedge(ledger),
+        }
+
+    async def vary(self, ledger: Ledger) -> None:
+        """One deadly item after the other, each with another field."""
+        for _ in range(VARIED):
+            n, salt = self._random.randrange(10**6), self._random.randrange(1, 10**6)
+            ledger.send(n, "crash", "poison_varied", salt=salt)
+            await asyncio.sleep(0.4)
+
+    async def be_slow(self, ledger: Ledger) -> None:
+        """A request that takes long among quick ones, and has asked for the time."""
+        ledger.send(self._random.randrange(10**6), "slow", "slow_request", limit_s=SLOW_LIMIT_S)
+        await asyncio.sleep(0.5)
+
+    async def hedge(self, ledger: Ledger) -> None:
+        """Requests that are sent a second time, written differently, before the first is answered."""
+        for _ in range(20):
+            first = ledger.send(self._random.randrange(10**6), "", "hedges")
+            ledger.send(first.n, "", "hedges", hedges=first)
+            await asyncio.sleep(0.02)
+
+    async def race(self) -> None:
+        """Several reloads at once, each of newer code."""
+        await asyncio.gather(*(self.reload() for _ in range(3)))
 
     async def workers(self) -> list[dict[str, Any]]:
         """The server's processes, as it tells."""
@@ -73,12 +111,15 @@ class Troubles:
     async def reload(self) -> None:
         """New code, and the word to take it."""
         self.releases += 1
-        text = re.sub(r"^RELEASE = \d+", f"RELEASE = {self.releases}", self._app.read_text(), flags=re.MULTILINE)
-        self._app.write_text(text)
-        request = f"POST /v1/reload HTTP/1.1\r\nHost: {HOST}\r\nContent-Length: 0\r\n\r\n".encode()
-        reply = await fetch(local_address(self._port), request, ADMIN_PATIENCE_S)
-        if reply.status == 200:
-            self.taken.append((MonotonicClock().now(), self.releases))
+        release = self.releases
+        text = re.sub(r"^RELEASE = \d+", f"RELEASE = {release}", self._app.read_text(), flags=re.MULTILINE)
+        scratch = self._app.with_suffix(".new")
+        scratch.write_text(text)
+        scratch.replace(self._app)  # whole or not at all: somebody may be reading it
+        server = Running(f"http://{HOST}:{self._port}", {}, ADMIN_PATIENCE_S)
+        answer = await asyncio.to_thread(server.ask, "POST", "/v1/reload")
+        if answer.status == 200:
+            self.taken.append((MonotonicClock().now(), release))
         else:
             self.reloads_refused += 1
 

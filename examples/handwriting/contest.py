@@ -2,6 +2,7 @@
 
     python examples/handwriting/contest.py                            10 clients for two minutes
     python examples/handwriting/contest.py --server-cores 0           the server on one core only
+    python examples/handwriting/contest.py --port 8000                a server or a stack that runs already
 
 Every tenth request is sent once more although it was answered, as if the answer had been lost on the way: it must come
 back the same, not computed again.
@@ -112,22 +113,31 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=10)
     parser.add_argument("--seconds", type=float, default=120)
     parser.add_argument("--server-cores", help="as for taskset; default: all")
+    parser.add_argument("--port", type=int, help="of a server that runs already; default: one is started")
     chosen = parser.parse_args()
+    others = ForeignLoad()
+    if chosen.port:
+        report(*run(chosen.port, chosen.clients, chosen.seconds), f"{chosen.clients} clients")
+        return
     port = _free_port()
     app = Path(__file__).with_name("app.py")
     command = [sys.executable, "-m", "timebound.cli", "serve", str(app), "--port", str(port)]
     if chosen.server_cores:
         command = ["taskset", "-c", chosen.server_cores, *command]
-    others = ForeignLoad()
     quiet = {"TIMEBOUND_PROFILES": "none"}
     with Server("timebound", command, quiet, lambda: _is_ready(port)) as server:
-        counts, took, seconds = run(port, chosen.clients, chosen.seconds)
+        counted = run(port, chosen.clients, chosen.seconds)
         memory, processes = server.pss_mib(), server.process_count()
-    in_time = sum(s <= LIMIT_S for s in took)
     cores = chosen.server_cores or f"all {os.cpu_count()}"
-    print(
-        f"{chosen.clients} clients, {seconds:.0f} s, server on cores: {cores}; others used {others.cores():.1f} cores"
-    )
+    beside = f"server on cores: {cores}; others used {others.cores():.1f} cores"
+    report(*counted, f"{chosen.clients} clients, {beside}")
+    print(f"memory (PSS) of {processes} processes: {memory:.0f} MiB")
+
+
+def report(counts: Counter[str], took: list[float], seconds: float, whose: str) -> None:
+    """Say what happened."""
+    in_time = sum(s <= LIMIT_S for s in took)
+    print(f"{whose}, {seconds:.0f} s")
     print(f"answers in time: {in_time} of {counts['attempts']}, {in_time / seconds:.1f} requests/s")
     ranks = statistics.quantiles(took, n=1000)
     print(f"milliseconds: median {ranks[499] * 1e3:.1f}, p99 {ranks[989] * 1e3:.1f}, longest {max(took) * 1e3:.1f}")
@@ -135,7 +145,6 @@ def main() -> None:
     qualities = ", ".join(f"{name}: {counts[name]}" for name in ("full", "partial", "fallback"))
     print(f"{qualities}; right: {counts['right']} of {counts['requests']}")
     print(f"sent again: {counts['sent again']}, of them answered the same: {counts['same again']}")
-    print(f"memory (PSS) of {processes} processes: {memory:.0f} MiB")
 
 
 def _free_port() -> int:

@@ -22,7 +22,7 @@ ELSE = NAMED
 """The class of what has no name of its own: rare characters and scribbles."""
 RARE = 0.5
 """The share of rare characters that are drawn at all: with all of them, untidy characters are taken for those."""
-FLOW = (-0.25, 0.4)
+FLOW = (-0.25, 0.55)
 HANDS = {
     "lite": HAND._replace(sloppy=(0.4, 2.2), flow=FLOW),
     "mobile_wide": HAND._replace(sloppy=(0.3, 1.9), hurry=(-0.5, 1.0), flow=FLOW),
@@ -30,6 +30,8 @@ HANDS = {
 }
 """Who draws the strokes for a member that is trained by itself: one whose strokes stray far, one whose strokes run
 together, one with poor pens. Members that are trained together have drawings of all three."""
+RUNNING = HAND._replace(sloppy=(0.3, 2.0), hurry=(0.0, 1.0), pen=(0.4, 1.9), flow=(0.1, 0.65))
+"""A fourth for forms, where a running hand is as frequent as a tidy one."""
 
 
 class Mix(NamedTuple):

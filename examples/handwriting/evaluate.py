@@ -1,6 +1,8 @@
 """How well the served files read what they were not trained on: two font faces, one pen, two people.
 
     python examples/handwriting/evaluate.py --data DATA [--models FOLDER]
+    python examples/handwriting/evaluate.py --data DATA --forms           20,000 drawn crops of forms instead
+    python examples/handwriting/evaluate.py --data DATA --threshold       what `isnull` at which share would give
 
 Every picture takes the way of a request: the app's own `read_picture`, then the ONNX files.
 """
@@ -22,7 +24,8 @@ from PIL import Image, ImageDraw
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from examples.handwriting.folders import folder_with
 
-from timebound.demo.app import FILES, LABELS, read_picture
+from timebound.demo.app import FILES, LABELS, NONE
+from timebound.demo.picture import read_picture
 
 MODELS = Path(__file__).resolve().parents[2] / "src" / "timebound" / "demo" / "models"
 MEMBERS = [Path(file).name for file in FILES]
@@ -182,7 +185,34 @@ def told(test: Test, members: list[Member]) -> Told:
     first, second, third = outputs.values()
     outputs["two of three"] = (first + second) / 2
     outputs["all three"] = (first + second + third) / 3
-    return Told(test.name, test.labels, {name: rows.argmax(1) for name, rows in outputs.items()})
+    return Told(test.name, test.labels, {name: said(rows) for name, rows in outputs.items()})
+
+
+def said(rows: Any, none: float = NONE) -> Any:
+    """The answers to these outputs, by the rule that the served model has."""
+    return np.where(rows[:, ISNULL] > none, ISNULL, rows[:, :ISNULL].argmax(1))
+
+
+def forms(data: Path, seed: int) -> Test:
+    """Crops of forms, with characters that training never saw."""
+    from examples.handwriting.crops import draw_crops  # needs torch
+
+    return Test(f"forms ({seed})", *draw_crops(data, seed))
+
+
+def weigh(test: Test, members: list[Member]) -> None:
+    """Prints what the three together would say at other thresholds, on crops that are not those of `--forms`."""
+    rows = sum(member(test.ink) for member in members) / len(members)
+    is_null = test.labels == ISNULL
+    known = rows[~is_null]
+    right = (known[:, :ISNULL].argmax(1) == test.labels[~is_null]).mean()
+    print(f"the 800 read right if isnull were never said: {right:.2%}")
+    print("threshold  800 called isnull  others called isnull  800 right")
+    for none in (*np.arange(0.3, 0.95, 0.05), 0.95, 0.97, 0.98, 0.99):
+        answers = said(rows, none)
+        lost, found = (answers[~is_null] == ISNULL).mean(), (answers[is_null] == ISNULL).mean()
+        right = (answers == test.labels)[~is_null].mean()
+        print(f"{none:9.2f} {lost:18.2%} {found:21.2%} {right:10.2%}")
 
 
 def together(name: str, parts: list[Told]) -> Told:
@@ -213,13 +243,25 @@ def main() -> None:
     parser.add_argument("--untidy", action="store_true", help="four more tests, in untidy hands; needs torch, a minute")
     parser.add_argument("--no-writers", action="store_true", help="leave the two people's pictures alone")
     parser.add_argument("--choose", action="store_true", help="only the tests that weights are chosen by; needs torch")
+    parser.add_argument("--forms", action="store_true", help="only 20,000 drawn crops of forms; torch, five minutes")
+    parser.add_argument("--threshold", action="store_true", help="only what other thresholds for isnull would give")
     chosen = parser.parse_args()
-    if (chosen.untidy or chosen.choose) and importlib.util.find_spec("torch") is None:
-        parser.error("--untidy and --choose draw with torch, which is not installed: pip install 'timebound[torch]'")
-    if not (chosen.choose or chosen.no_writers or (chosen.data / WRITERS).is_file()):
+    if (chosen.forms or chosen.threshold or chosen.untidy or chosen.choose) and importlib.util.find_spec(
+        "torch"
+    ) is None:
+        parser.error("torch, which draws these pictures, is not installed: pip install 'timebound[torch]'")
+    only = chosen.choose or chosen.forms or chosen.threshold
+    if not (only or chosen.no_writers or (chosen.data / WRITERS).is_file()):
         parser.error(f"{chosen.data} has no {WRITERS}; leave the two people's pictures alone with --no-writers")
     members = [Member(chosen.models / name) for name in MEMBERS]
-    wanted = tests(chosen.data, untidy=chosen.untidy, writers=not chosen.no_writers)
+    if chosen.threshold:
+        weigh(forms(chosen.data, 62), members)
+        return
+    wanted = (
+        iter([forms(chosen.data, 61)])
+        if chosen.forms
+        else tests(chosen.data, untidy=chosen.untidy, writers=not chosen.no_writers)
+    )
     done: list[Told] = []
     for test in tests_to_choose_by(chosen.data) if chosen.choose else wanted:
         done.append(told(test, members))
@@ -231,7 +273,7 @@ def main() -> None:
                 judge(together(f"{how}, {'rare' if rare else 'frequent'} characters together", parts))
         judge(together("all these drawings", [one for one in done if "tomoe" in one.name]))
         judge(together("bent faces together", [one for one in done if "bent" in one.name]))
-    elif not chosen.no_writers:
+    elif not (chosen.no_writers or chosen.forms):
         judge(together("both writers", [one for one in done if one.name.startswith("writer")]))
         judge(together("both faces and both writers", [one for one in done if one.name.startswith(("face", "writer"))]))
     print()

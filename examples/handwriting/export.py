@@ -2,8 +2,8 @@
 
     python examples/handwriting/export.py --data DATA --weights OUT [--models FOLDER]
 
-Ranges for int8 come from font glyphs of the training faces, spoilt like the training pictures. Where training stopped
-before its last phase, the float weights are rounded as they are.
+Ranges for int8 come from font glyphs of the training faces, spoilt like the training pictures or on drawn forms.
+Where training stopped before its last phase, the float weights are rounded as they are.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ except ModuleNotFoundError as error:
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from examples.handwriting.data import read_glyphs
 from examples.handwriting.folders import folder_with
+from examples.handwriting.mill import prepared
 from examples.handwriting.nets import MEMBERS, NAMED, load_member, shares_of, switch_rounding
-from examples.handwriting.paper import spoil, to_ink
+from examples.handwriting.paper import bent, spoil, to_ink
 
 MODELS = Path(__file__).resolve().parents[2] / "src" / "timebound" / "demo" / "models"
 LOOKED_AT = 512
@@ -121,10 +122,12 @@ def _is_part(node: Any, parts: tuple[str, ...]) -> bool:
 
 
 def calibration(data: Path) -> Tensor:
-    """Glyphs of known characters and of others, spoilt like those in training."""
+    """Glyphs of known characters and of others, by turns spoilt like those in training and on forms."""
     torch.manual_seed(3)
     glyphs, _ = read_glyphs(data / "glyphs48.npz", torch.device("cpu"))
-    return spoil(to_ink(glyphs.pick(torch.randint(0, NAMED, (LOOKED_AT,)))))
+    clean = to_ink(glyphs.pick(torch.randint(0, NAMED, (LOOKED_AT,))))
+    written = (bent(clean[1::2])[:, 0] * 255).to(torch.uint8).numpy()
+    return torch.stack([spoil(clean[::2]), to_ink(torch.tensor(prepared(written, 3)))], 1).flatten(0, 1)
 
 
 def main() -> None:

@@ -46,6 +46,26 @@ def spoil(x: Tensor) -> Tensor:
     return _stretch(x)
 
 
+def bent(x: Tensor) -> Tensor:
+    """Clean ink in another hand: slanted, bent as rubber once or twice, by a thicker or a thinner pen; centred."""
+    twice = torch.rand(len(x), device=x.device) < 0.4
+    x = slant(x)
+    x = torch.where(twice[:, None, None, None], centred(slant(centred(x))), x)
+    return centred(_pen(x)).clamp(0, 1)
+
+
+def nudge(x: Tensor) -> Tensor:
+    """Prepared pictures seen again: a little moved, turned, stretched and toned."""
+    n = len(x)
+    angle = torch.randn(n, device=x.device).clamp(-2, 2) * 0.025
+    wide, high = (_some(x, 0.94, 1.06, 1)[:, 0] for _ in range(2))
+    shift = _some(x, -0.04, 0.04, 2)
+    first = torch.stack([angle.cos() * wide, -angle.sin() * high, shift[:, 0]], 1)
+    second = torch.stack([angle.sin() * wide, angle.cos() * high, shift[:, 1]], 1)
+    x = functional.grid_sample(x, _grid(torch.stack([first, second], 1), x.shape[-1]), align_corners=False)
+    return x.clamp(0, 1) ** _some(x, 0.75, 1.3)
+
+
 def _some(x: Tensor, low: float, high: float, *shape: int) -> Tensor:
     """One number per picture, evenly between low and high."""
     return torch.rand(len(x), *(shape or (1, 1, 1)), device=x.device) * (high - low) + low

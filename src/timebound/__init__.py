@@ -5,8 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from timebound.errors import BadInput, RequestError, SetupError
-from timebound.model import Image64, Model, Struct
+from timebound.version import VERSION
 
 if TYPE_CHECKING:
     from timebound import image, text
@@ -14,17 +13,25 @@ if TYPE_CHECKING:
     from timebound.backends.onnx import onnx
     from timebound.backends.python import python
     from timebound.backends.torch import torch
+    from timebound.client.asynchronous import AsyncClient
+    from timebound.client.blocking import Client
+    from timebound.errors import BadInput, RequestError, SetupError
     from timebound.gateway import Gateway
+    from timebound.guest import asgi
+    from timebound.model import Image64, Model, Struct
 
-__version__ = "0.1.0"
+__version__ = VERSION
 __all__ = [
+    "AsyncClient",
     "BadInput",
+    "Client",
     "Gateway",
     "Image64",
     "Model",
     "RequestError",
     "SetupError",
     "Struct",
+    "asgi",
     "ensemble",
     "image",
     "onnx",
@@ -33,9 +40,19 @@ __all__ = [
     "torch",
 ]
 
-# Each is imported when it is named: the gateway serves without numpy, onnxruntime and torch, workers without a gateway.
+# Each is imported when it is named: the gateway serves without numpy, onnxruntime and torch, workers without a gateway,
+# and the command is there to hear Ctrl-C before any of it.
 _LATE = {
+    "AsyncClient": ("timebound.client.asynchronous", "AsyncClient"),
+    "BadInput": ("timebound.errors", "BadInput"),
+    "Client": ("timebound.client.blocking", "Client"),
+    "Image64": ("timebound.model", "Image64"),
+    "Model": ("timebound.model", "Model"),
+    "RequestError": ("timebound.errors", "RequestError"),
+    "SetupError": ("timebound.errors", "SetupError"),
+    "Struct": ("timebound.model", "Struct"),
     "Gateway": ("timebound.gateway", "Gateway"),
+    "asgi": ("timebound.guest", "asgi"),
     "ensemble": ("timebound.backends.ensemble", "ensemble"),
     "image": ("timebound.image", None),
     "onnx": ("timebound.backends.onnx", "onnx"),
@@ -50,4 +67,5 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'timebound' has no attribute {name!r}")
     module, attribute = _LATE[name]
     found = import_module(module)
-    return getattr(found, attribute) if attribute else found
+    globals()[name] = found = getattr(found, attribute) if attribute else found
+    return found

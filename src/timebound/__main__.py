@@ -2,6 +2,6 @@
 
 import sys
 
-from timebound.cli import main
+from timebound.cli import process
 
-sys.exit(main())
+sys.exit(process())

@@ -29,25 +29,6 @@ def read_json(decode: Callable[[Any], Any], body: bytes | memoryview) -> Any:
         raise RequestError(f"the body is not valid JSON: {error}", code="malformed_json") from None
 
 
-MAX_DEPTH = 100
-"""Levels of nesting that a model's code can be expected to follow; Python's own functions call themselves per level."""
-
-_TEXTS = re.compile(rb'"(?:[^"\\]|\\.)*"?', re.S)
-
-
-def is_too_deep(body: bytes | memoryview) -> bool:
-    """Whether a JSON body is nested deeper than `MAX_DEPTH`. Slow: for bodies that were too much for somebody."""
-    depth = 0
-    for character in _TEXTS.sub(b"", body):
-        if character in b"[{":
-            depth += 1
-            if depth > MAX_DEPTH:
-                return True
-        elif character in b"]}":
-            depth -= 1
-    return False
-
-
 _PLACE = re.compile(r" - at `(?:key` in `)?\$([^`]*)`$")
 _MISSING = re.compile(r"Object missing required field `([^`]*)`")
 
@@ -93,5 +74,5 @@ def _read(fields: Any, path: list[str]) -> Any:
 def _length(value: Any) -> float:
     """How large a value is: a number itself, anything else by its length; never below one."""
     if isinstance(value, int | float):
-        return max(1.0, float(min(value, 10**15)))  # JSON's whole numbers may be larger than any float
+        return float(max(1, min(value, 10**15)))  # JSON's whole numbers may be larger than any float, either way
     return max(1.0, float(len(value))) if isinstance(value, str | list | dict) else 1.0

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from math import inf
+from numbers import Real
 from typing import Protocol
 
 
@@ -17,6 +19,11 @@ Wall = Callable[[], float]
 """Seconds since 1970, for people to read; nothing is decided by it."""
 
 wall: Wall = time.time
+
+
+def is_length(value: object) -> bool:
+    """Whether this is a length of time: a number of seconds above zero, numpy's included."""
+    return not isinstance(value, bool) and isinstance(value, Real) and 0 < float(value) < inf
 
 
 class MonotonicClock:

@@ -11,6 +11,7 @@ import re
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,94 +23,64 @@ FILE = "timebound.toml"
 LEVELS = ("debug", "info", "warning", "error")
 FORMATS = ("auto", "human", "json")
 
+_TIMES = {"ms": 0.001, "s": 1, "": 1, "min": 60}
 _SIZES = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 _NUMBER_AND_UNIT = re.compile(r"\s*([0-9.]+(?:e-?[0-9]+)?)\s*([A-Za-z]*)\s*")
 _TRUTHS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 
 
 class Form(NamedTuple):
-    """How a value is read, and what to say it must be if it cannot be."""
+    """How a value is made of what was written, what to say it must be, and which values are that."""
 
-    read: Callable[[Any], Any]
+    make: Callable[[Any], Any]
     wanted: str
+    is_right: Callable[[Any], object] = lambda value: True
+
+    def read(self, written: Any) -> Any:
+        """The value; raises `ValueError`, `KeyError`, `AttributeError` or `TypeError` if it is none."""
+        value = self.make(written)
+        if not self.is_right(value):
+            raise ValueError(written)
+        return value
 
 
 def whole(low: int, high: int) -> Form:
     """A whole number between `low` and `high`."""
-
-    def read(value: Any) -> int:
-        number = int(str(value))
-        if not low <= number <= high:
-            raise ValueError
-        return number
-
-    return Form(read, f"a whole number from {low} to {high}")
+    wanted = f"a whole number from {low} to {high}"
+    return Form(lambda value: int(str(value)), wanted, lambda number: low <= number <= high)
 
 
 def seconds(low: float, high: float) -> Form:
     """A length of time in seconds, or with a unit: 1.5, "250ms", "2s", "1min"."""
-
-    def read(value: Any) -> float:
-        number, unit = _NUMBER_AND_UNIT.fullmatch(str(value)).groups()  # type: ignore[union-attr]
-        length = float(number) * {"ms": 0.001, "s": 1, "": 1, "min": 60}[unit]
-        if not low <= length <= high:
-            raise ValueError
-        return length
-
-    return Form(read, f'seconds from {low:g} to {high:g}, or a text such as "250ms"')
-
-
-def _read_size(value: Any) -> int:
-    number, unit = _NUMBER_AND_UNIT.fullmatch(str(value)).groups()  # type: ignore[union-attr]
-    count = int(float(number) * _SIZES[unit.upper()])
-    if count <= 0:
-        raise ValueError
-    return count
-
-
-def _read_text(value: Any) -> str:
-    if not isinstance(value, str) or not value:
-        raise ValueError
-    return value
-
-
-SIZE = Form(_read_size, 'a size above zero, such as 1000000, "10MB" or "512KiB"')
-TRUTH = Form(lambda value: _TRUTHS[str(value).lower()], "true or false")
-TEXT = Form(_read_text, "a text")
-
-
-def _read_name(value: Any) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", value):
-        raise ValueError
-    return str(value)
-
-
-def _read_store(value: Any) -> str:
-    word, separator, _ = value.partition("://")
-    if word not in STORES or (word in ("memory", "none") and separator):
-        raise ValueError
-    return str(value)
-
-
-NAME = Form(_read_name, "letters, digits, '.', '_' or '-'")
-
-
-def _read_origins(value: Any) -> str:
-    origins = [str(each).strip() for each in (value if isinstance(value, list) else str(value).split(","))]
-    if not all(re.fullmatch(r"\*|https?://[^/\s*]+", each.rstrip("/")) for each in origins):
-        raise ValueError
-    return ",".join(origins)
-
-
-ORIGINS = Form(_read_origins, "origins such as https://example.org, separated by commas, or *")
-STORE = Form(_read_store, "memory, none, or a URL such as redis://127.0.0.1:6379/0")
-_PASSWORD = re.compile(r"(?<=://).*@|(?<=password=)[^&]*")
-"""What may be secret in a URL: all before the last @, because passwords are written without escapes too."""
+    wanted = f'seconds from {low:g} to {high:g}, or a text such as "250ms"'
+    return Form(lambda value: _in_units(value, _TIMES), wanted, lambda length: low <= length <= high)
 
 
 def one_of(*choices: str) -> Form:
     """One of a few words."""
-    return Form(lambda value: choices[choices.index(str(value))], f"one of {', '.join(choices)}")
+    return Form(str, f"one of {', '.join(choices)}", lambda word: word in choices)
+
+
+def _in_units(value: Any, units: Mapping[str, float]) -> float:
+    number, unit = _NUMBER_AND_UNIT.fullmatch(str(value)).groups()  # type: ignore[union-attr]
+    return float(number) * (units.get(unit) or units[unit.upper()])
+
+
+def _is_store(value: str) -> bool:
+    word, separator, _ = value.partition("://")
+    return word in STORES and not (word in ("memory", "none") and separator)
+
+
+def _listed(value: Any) -> str:
+    return ",".join(str(each).strip() for each in (value if isinstance(value, list) else str(value).split(",")))
+
+
+def _are_origins(value: str) -> bool:
+    return all(re.fullmatch(r"\*|https?://[^/\s*]+", each.rstrip("/")) for each in value.split(","))
+
+
+def _are_proxies(value: str) -> bool:
+    return all(each == "unix" or ip_network(each, strict=False) for each in value.split(","))
 
 
 def _read_engine(value: Any) -> str:
@@ -124,8 +95,21 @@ def _read_engine(value: Any) -> str:
     return ",".join(f"{name}={engine}" if name else engine for name, engine in named.items())
 
 
+SIZE = Form(
+    lambda value: int(_in_units(value, _SIZES)),
+    'a size above zero, such as 1000000, "10MB" or "512KiB"',
+    lambda count: count > 0,
+)
+TRUTH = Form(lambda value: _TRUTHS[str(value).lower()], "true or false")
+TEXT = Form(lambda value: value, "a text", lambda value: isinstance(value, str) and value)
+NAME = Form(lambda value: value, "letters, digits, '.', '_' or '-'", re.compile(r"[A-Za-z0-9._-]{1,64}").fullmatch)
+ORIGINS = Form(_listed, "origins such as https://example.org, separated by commas, or *", _are_origins)
+PROXIES = Form(_listed, "addresses or networks such as 10.0.0.0/8, separated by commas, or unix", _are_proxies)
+STORE = Form(str, "memory, none, or a URL such as redis://127.0.0.1:6379/0", _is_store)
 ENGINE = Form(_read_engine, f"one of {', '.join(ENGINES)}, or model=engine,...")
 
+_PASSWORD = re.compile(r"(?<=://).*@|(?<=password=)[^&]*")
+"""What may be secret in a URL: all before the last @, because passwords are written without escapes too."""
 
 AT_START = "chosen at start"
 """Shown for an option that is not given and that the server then chooses by itself."""
@@ -183,13 +167,16 @@ class Config:
         "memory",
         STORE,
         "where results are kept by key: memory, none, or redis://[:password@]host:6379/0 to share them with "
-        "other servers (also rediss://, unix:///path)",
+        "other servers (also rediss://, unix:///path; redis-cluster:// and rediss-cluster:// for a cluster)",
         is_secret=True,
     )
     store_memory: int = _option(64_000_000, SIZE, "bytes of results that this server keeps in its own memory")
     store_namespace: str = _option("timebound", NAME, "first part of the name of every key in Redis")
     store_lease: float = _option(
-        2.0, seconds(0.2, 600), "seconds after which other servers take over the requests of a server that died"
+        2.0,
+        seconds(0.2, 600),
+        "seconds after which other servers take over the requests of a server whose machine died, or half of the "
+        "shortest deadline if that is less, but never less than 0.5; of one whose process died within half a second",
     )
     store_patience: float = _option(
         0.1,
@@ -200,7 +187,7 @@ class Config:
         None,
         TEXT,
         "secret that the operator's calls must show (reload, traffic, listing results); without one they are answered "
-        "only on this machine",
+        "only to the timebound command on this machine, for the user who runs the server",
         is_secret=True,
         unset="none",
     )
@@ -222,6 +209,11 @@ class Config:
         "replace a worker that has computed so many requests; the new worker is ready before the old one stops",
         unset="never",
     )
+    load_timeout: float = _option(
+        300.0,
+        seconds(1, 86_400),
+        "seconds a worker may take to load and answer its warm-up run; after that it is ended, and a reload has failed",
+    )
     watch: bool = _option(False, TRUTH, "load code and models again when their files change")
     keys: str | None = _option(
         None,
@@ -241,6 +233,18 @@ class Config:
         ORIGINS,
         "other web sites whose pages may read answers: https://example.org, several separated by commas, or * for all",
         unset="none",
+    )
+    trusted_proxies: str | None = _option(
+        None,
+        PROXIES,
+        "addresses and networks of proxies that are believed about when a request came (X-Request-Start) and from whom "
+        "(X-Forwarded-For), separated by commas, such as 10.0.0.0/8,::1; unix stands for Unix sockets",
+        unset="none",
+    )
+    proxy_protocol: bool = _option(
+        False,
+        TRUTH,
+        "connections of --trusted-proxies begin with the client's address, by PROXY protocol version 1 or 2",
     )
     reuse_port: bool = _option(False, TRUTH, "let several servers on this machine listen on the same port")
     max_body: int = _option(10_000_000, SIZE, "largest request body in bytes; larger ones are refused (413)")
@@ -264,8 +268,15 @@ class Config:
         10.0, seconds(0.1, 3600), "seconds a client may leave its answer unread before its connection is cut"
     )
     keep_alive: float = _option(75.0, seconds(0, 3600), "seconds after which an idle connection is closed")
+    drain_delay: float = _option(
+        0.0,
+        seconds(0, 3600),
+        "seconds for which a server that is to stop still serves but is not ready, so that load balancers see it first",
+    )
     grace: float = _option(
-        30.0, seconds(0, 3600), "seconds that accepted requests are given to finish when the server stops"
+        30.0,
+        seconds(0, 3600),
+        "seconds that accepted requests are given to finish, and answers to be read, when the server stops",
     )
     access_log: bool = _option(False, TRUTH, "write one line to the log for each request")
     log_level: str = _option("info", one_of(*LEVELS), "least severe lines to log: " + ", ".join(LEVELS))
@@ -320,11 +331,24 @@ def resolve(
         raise SetupError(
             f"deadline {config.deadline:g} s is above max_deadline {config.max_deadline:g} s; raise that too"
         )
+    if config.proxy_protocol and config.trusted_proxies is None:
+        raise SetupError("--proxy-protocol needs --trusted-proxies: anybody else could say to be anybody")
+    if config.proxy_protocol and config.tls_cert is not None:
+        raise SetupError("--proxy-protocol and --tls-cert do not go together; let TLS end at the proxy")
     if (config.tls_cert is None) != (config.tls_key is None):
         raise SetupError("--tls-cert and --tls-key belong together; give both or none")
     if config.max_held is not None and config.max_held < config.max_body:
         raise SetupError(f"max_held {config.max_held} is below max_body {config.max_body}; raise it or lower that")
     return config
+
+
+def of_options(given: Mapping[str, Any]) -> Config:
+    """The configuration of a program that gives these options and reads no other place; raises `SetupError`."""
+    known = {option.name for option in options()}
+    for name in given:
+        if name not in known:
+            raise SetupError(f"{name!r} is no option; `timebound serve --help` lists them")
+    return resolve(given, {}, None)
 
 
 def settings(
@@ -357,14 +381,11 @@ def describe(config: Config) -> str:
         value = getattr(config, option.name)
         shown = f"({option.metadata['unset']})" if value is None else str(value)
         if value is not None and option.metadata["is_secret"]:
-            shown = _hidden(shown) if "://" in shown else shown if value == default_of(option) else "***"
+            hidden = _PASSWORD.sub(lambda found: "***@" if found[0].endswith("@") else "***", shown)
+            shown = hidden if "://" in shown else shown if value == default_of(option) else "***"
         rows.append((option.name, shown, config.sources.get(option.name, "default")))
     widths = [max(len(row[column]) for row in rows) for column in range(2)]
     return "\n".join(f"{name:{widths[0]}}  {value:{widths[1]}}  {source}" for name, value, source in rows)
-
-
-def _hidden(url: str) -> str:
-    return _PASSWORD.sub(lambda found: "***@" if found[0].endswith("@") else "***", url)
 
 
 def _parsed(option: Field[Any], value: Any, source: str) -> Any:

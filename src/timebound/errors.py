@@ -110,3 +110,11 @@ class Refusal(RequestError):
 
 class WireError(TimeboundError):
     """A frame that does not follow `workers/wire.py`."""
+
+
+def text_of(value: object) -> str:
+    """Whatever was given for a text, as one that JSON can say; its kind if its own `__str__` fails."""
+    try:
+        return str(value).encode("utf-8", "replace").decode()
+    except BaseException:  # it is the user's, and may do anything
+        return type(value).__name__

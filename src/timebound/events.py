@@ -33,6 +33,7 @@ class Refused(msgspec.Struct, frozen=True):
     status: int
     seconds: float
     client: str = ""
+    address: str = ""
 
 
 class TurnedAway(msgspec.Struct, frozen=True):

@@ -15,7 +15,6 @@ import os
 import sys
 from collections.abc import Callable
 from itertools import count
-from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +23,18 @@ import msgspec
 from timebound import versions
 from timebound.body import FirstLook
 from timebound.catalogue import Catalogue
-from timebound.clock import MonotonicClock, wall
-from timebound.config import Config, options, resolve
-from timebound.errors import BadInput, RequestError, SetupError
+from timebound.clock import MonotonicClock, is_length, wall
+from timebound.config import Config, of_options
+from timebound.errors import BadInput, DeadlineMissed, RequestError, SetupError
 from timebound.events import Events
+from timebound.machine import cores as usable_cores
 from timebound.profile import ProfileFile, this_machine
+from timebound.reading import LIGHT, Looked, Reading, is_heavy
 from timebound.releases import Releases
 from timebound.requests.dispatcher import Dispatcher
 from timebound.requests.identity import Identity, check_key
 from timebound.scheduler import POLICIES, Policy, Scheduler
+from timebound.scheduler.offered import Offered, waiting_s
 from timebound.store.base import open_store
 from timebound.types import Body, ModelInfo, Quality, Question, Result, Source
 from timebound.versions import Traffic
@@ -67,18 +69,26 @@ class Gateway:
     """Serves `target` to this process: a file, a folder or an app, as `timebound serve` takes it.
 
     `options` are those of `timebound serve`, such as `workers=2` or `store="redis://..."`; `policy` names one of
-    `scheduler.POLICIES`, or is one of your own. Make it where an event loop runs. `start` returns when the first worker
-    has answered its warm-up run.
+    `scheduler.POLICIES`, or is one of your own; `cores` says how many to count on, if not on all. Make it where an
+    event loop runs. `start` returns when the first worker has answered its warm-up run.
     """
 
     def __init__(
-        self, target: str | Path, config: Config | None = None, *, policy: str | Policy | None = None, **options: Any
+        self,
+        target: str | Path,
+        config: Config | None = None,
+        *,
+        policy: str | Policy | None = None,
+        cores: int | None = None,
+        **options: Any,
     ) -> None:
-        config = self.config = config or resolve(_known(options), {}, None)
+        config = self.config = config or of_options(options)
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
             raise SetupError("make a Gateway where an event loop runs: async with tb.Gateway(...)") from None
+        self.loop = loop
+        self.reading = Reading(loop)
         self.clock = MonotonicClock()
         self.events = Events()
         self.catalogue = Catalogue(self.clock)
@@ -104,7 +114,7 @@ class Gateway:
         )
         self.catalogue.listen(self.requests.add_model, self.requests.remove_model)
         self.supervisor = Supervisor(
-            self._plan(),
+            self._plan(cores or usable_cores()),
             dispatch=self.requests,
             understudy=understudy,
             on_models=self._models_ready,
@@ -115,22 +125,29 @@ class Gateway:
             ),
         )
         self._watcher: asyncio.Task[None] | None = None
+        self.unloaded: dict[str, list[ModelInfo]] = {}
+        """Models that workers hold and that are not served, because the operator said so."""
+        self.is_leaving = False
+        """Whether it will close soon: not ready, though it still answers."""
+        self._offered = Offered()
         self._began = self.clock.now()
         self._numbers = count(1)
         self._looks: dict[str, tuple[FirstLook | None, Identity]] = {}
 
-    def _plan(self) -> WorkerPlan:
+    def _plan(self, cores: int) -> WorkerPlan:
         config = self.config
         return WorkerPlan(
             target=str(self.releases.target),
-            cores=len(os.sched_getaffinity(0)),
+            cores=cores,
             workers=config.workers,
             slots=config.slots,
             threads=config.threads,
             engines=config.engines,
             log_level="debug" if config.debug else config.log_level,
             log_json=logs_json(config),
+            log_colour=sys.stderr.isatty(),
             versions=versions.to_load(self.releases.traffic),
+            load_timeout_s=config.load_timeout,
         )
 
     # ------------------------------------------------------------------ its life
@@ -160,6 +177,7 @@ class Gateway:
     def close(self) -> None:
         """Accept nothing any more."""
         self.requests.close()
+        self.supervisor.close()
         if self._watcher is not None:
             self._watcher.cancel()
 
@@ -178,6 +196,7 @@ class Gateway:
             await self.supervisor.stop()
         finally:  # also for who is cancelled meanwhile
             self.supervisor.kill()
+            self.reading.close()
             # Results that are not written yet are other servers' answers; claims left behind would hold them up.
             await self.store.stop()
             if self._profile is not None:
@@ -190,6 +209,8 @@ class Gateway:
     def _models_ready(self, models: list[ModelInfo]) -> None:
         if self.config.deadline is not None:
             models = [msgspec.structs.replace(info, deadline_s=self.config.deadline) for info in models]
+        self.unloaded = {name: [info for info in models if info.base == name] for name in self.unloaded}
+        models = [info for info in models if info.base not in self.unloaded]
         self.catalogue.update(models, self.releases.traffic)
         self._looks = {
             info.name: (FirstLook(info) if info.body is Body.JSON else None, Identity(info)) for info in models
@@ -206,7 +227,7 @@ class Gateway:
         `deadline` is in seconds from now; without, it is the model's own. Items with the same `key` are one request.
         Raises a `RequestError` that says why there is no answer. Who stops waiting has left, as a client would.
         """
-        question = self._question(model, item, deadline, key, priority)
+        question = await self._question(model, item, deadline, key, priority)
         answer: asyncio.Future[Result | RequestError] = asyncio.get_running_loop().create_future()
 
         def deliver(result: Result | RequestError) -> None:
@@ -223,34 +244,73 @@ class Gateway:
             raise result
         return _answer(result)
 
-    def _question(self, model: str, item: Any, deadline: float | None, key: str | None, priority: int) -> Question:
+    async def _question(
+        self, model: str, item: Any, deadline: float | None, key: str | None, priority: int
+    ) -> Question:
         if not self._looks:
             raise RequestError("the gateway is not started; write: async with tb.Gateway(...)", code="not_ready")
         if model not in self._looks:
             names = ", ".join(self.catalogue.names) or "none yet"
             raise RequestError(f"there is no model {model!r}; served are: {names}", code="unknown_model")
-        if deadline is not None and not 0 < deadline < inf:
-            raise BadInput(f"the deadline is {deadline!r}; give seconds above zero")
+        if deadline is not None and not is_length(deadline):
+            raise BadInput(f"the deadline is {deadline!r}; give a number of seconds above zero, such as deadline=0.25")
         if not isinstance(priority, int):
-            raise BadInput(f"the priority is {priority!r}; give a whole number")
+            raise BadInput(f"the priority is {priority!r}; give a whole number, such as priority=1")
         body = bytes(item) if isinstance(item, bytes | bytearray | memoryview) else msgspec.json.encode(item)
         now, limit_s = self.clock.now(), self.catalogue.models[model].deadline_s if deadline is None else deadline
+        until = now + min(limit_s, self.config.max_deadline)
         shape, identity = self._looks[model]
-        found, size = shape.check(body) if shape is not None else (None, 1.0)
+        found, size, fingerprint = None, 1.0, b""
+        needs_print, info = key is not None or identity.is_by_content, self.catalogue.models[model]
+        if len(body) > LIGHT and is_heavy(body, info, needs_print=needs_print):
+            found, size, fingerprint = await self._looked(info, body, until - now, needs_print=needs_print)
+        elif shape is not None:
+            found, size = shape.check(body)
         key = key or found or None
         if key is not None:
             check_key(key)
-        fingerprint = b""
         if key is not None or identity.is_by_content:
-            key, fingerprint = identity.of(key, body)
-        until = now + min(limit_s, self.config.max_deadline)
+            key, fingerprint = identity.of(key, body, fingerprint)
         return Question(f"ask-{next(self._numbers):x}", model, body, now, until, key, size, priority, fingerprint)
+
+    async def _looked(self, info: ModelInfo, body: bytes, limit_s: float, *, needs_print: bool) -> Looked:
+        try:
+            return await asyncio.wait_for(self.reading.looked(info, body, needs_print=needs_print), limit_s)
+        except TimeoutError:
+            raise DeadlineMissed("the deadline came while the body was read") from None
 
     # ------------------------------------------------------------------ what the operator asks
 
     async def reload(self) -> list[str]:
         """Load the target again and switch to it; the models served now. Raises `SetupError`."""
         return await self.releases.reload(self.supervisor)
+
+    async def load_model(self, model: str) -> None:
+        """Serve a model as the target has it now; raises `SetupError` if it has none of this name."""
+        before = self.unloaded.pop(model, None)
+        try:
+            served = await self.reload()
+        except SetupError:
+            if before is not None:
+                self.unloaded[model] = before
+            raise
+        if model not in {name.partition("@")[0] for name in served}:
+            raise SetupError(
+                f"{self.releases.target} has no model of this name; it has {', '.join(self.catalogue.names)}"
+            )
+
+    def unload_model(self, model: str) -> None:
+        """Serve a model no more until it is loaded again or the server restarts; raises `SetupError`."""
+        rest = [info for info in self.catalogue.models.values() if info.base != model]
+        gone = [info for info in self.catalogue.models.values() if info.base == model]
+        if not gone:
+            raise SetupError(f"it is not served; served are {', '.join(self.catalogue.names)}")
+        if not rest:
+            raise SetupError("it is the last model; stop the server instead")
+        self.unloaded[model] = gone
+        self.catalogue.update(rest, self.releases.traffic)
+        for info in gone:
+            self._looks.pop(info.name, None)
 
     def traffic(self, model: str) -> Traffic:
         """How a model's requests are divided among its versions now."""
@@ -266,7 +326,7 @@ class Gateway:
 
     def why_not_ready(self) -> str | None:
         """Why no request would be answered by a model now, or None."""
-        if self.requests.is_closed:
+        if self.requests.is_closed or self.is_leaving:
             return "draining"
         if not self.catalogue.models:
             return "loading"
@@ -274,6 +334,11 @@ class Gateway:
             trouble = self.supervisor.trouble
             return f"no worker is up: {trouble}" if trouble else "no worker is up"
         return "every slot hangs" if self.requests.is_stuck else None
+
+    def load(self, now: float) -> tuple[float, float, int]:
+        """Slot seconds of work that ever came, seconds until what waits now would be done, and the slots."""
+        view = self._scheduler.view(now)
+        return self._offered.count(view), waiting_s(view), self.supervisor.slots_up
 
     def gauges(self) -> dict[str, tuple[str, Callable[[], float]]]:
         """What metrics show of it: name -> (help, read)."""
@@ -323,14 +388,6 @@ def _policy(chosen: str | Policy | None) -> Policy | None:
     if chosen not in POLICIES:
         raise SetupError(f"there is no policy {chosen!r}; known are {', '.join(POLICIES)}")
     return POLICIES[chosen]()
-
-
-def _known(given: dict[str, Any]) -> dict[str, Any]:
-    known = {option.name for option in options()}
-    for name in given:
-        if name not in known:
-            raise SetupError(f"{name!r} is no option; `timebound serve --help` lists them")
-    return given
 
 
 def _answer(result: Result) -> Answer:

@@ -6,6 +6,7 @@ import binascii
 import io
 import math
 import re
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -169,16 +170,11 @@ def _on_white(picture: Image.Image) -> Image.Image:
 
 
 def _from_base64(text: str, field: str | None) -> bytes:
+    """Base64 as it should be, or as other tools write it: in lines, with the letters of URLs, without the padding."""
     if text[:5].lower() == "data:":
         text = text.partition(",")[2]
-    try:
+    with suppress(binascii.Error, ValueError):
         return pybase64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError):
-        return _from_loose_base64(text, field)
-
-
-def _from_loose_base64(text: str, field: str | None) -> bytes:
-    """Base64 as other tools write it: in lines, with the letters of URLs, or without the padding."""
     bare = "".join(text.split()).translate(_URL_SAFE)
     try:
         return pybase64.b64decode(bare + "=" * (-len(bare) % 4), validate=True)

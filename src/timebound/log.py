@@ -11,7 +11,8 @@ from typing import Any, TextIO
 
 import msgspec
 
-# What every LogRecord has; anything else on a record came in as a field through `extra`.
+# What every LogRecord has; anything else on a record came in as a field through `extra`. A name that begins with an
+# underscore is some library's own mark (Ray puts one on every record).
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
 
 _COLOURS = {"WARNING": "\x1b[33m", "ERROR": "\x1b[31m", "CRITICAL": "\x1b[1;31m"}
@@ -103,17 +104,36 @@ class ThreadedHandler(logging.Handler):
                 continue
 
 
-def set_up_logging(level: str, *, as_json: bool | None = None, is_threaded: bool = False) -> None:
-    """Send all loggers to stderr at `level`; the format follows the terminal unless `as_json` says."""
+def set_up_logging(
+    level: str,
+    *,
+    as_json: bool | None = None,
+    is_threaded: bool = False,
+    colour: bool | None = None,
+    name: str | None = None,
+) -> None:
+    """Send all loggers to stderr at `level`, or only those below `name` in a process whose logging is somebody else's.
+
+    Format and colour follow the terminal unless something else is said.
+    """
     human = sys.stderr.isatty() if as_json is None else not as_json
-    handler: logging.Handler = ThreadedHandler(sys.stderr) if is_threaded else logging.StreamHandler(sys.stderr)
-    handler.setFormatter(HumanFormatter(colour=sys.stderr.isatty()) if human else JsonFormatter())
+    # In somebody else's process `sys.stderr` may be something that they keep for themselves.
+    stream = sys.stderr if name is None else sys.__stderr__ or sys.stderr
+    handler: logging.Handler = ThreadedHandler(stream) if is_threaded else logging.StreamHandler(stream)
+    handler.setFormatter(
+        HumanFormatter(colour=sys.stderr.isatty() if colour is None else colour) if human else JsonFormatter()
+    )
+    if name is not None:
+        ours = logging.getLogger(name)
+        ours.handlers, ours.propagate = [handler], False
+        ours.setLevel(level.upper())
+        return
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)  # our own lines tell a server's life
 
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:
-    return {name: value for name, value in vars(record).items() if name not in _STANDARD}
+    return {name: value for name, value in vars(record).items() if name not in _STANDARD and not name.startswith("_")}
 
 
 def _trace(formatter: logging.Formatter, record: logging.LogRecord) -> str:

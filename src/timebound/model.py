@@ -19,7 +19,10 @@ Image64: TypeAlias = Annotated[
 ]
 """A text field that carries a picture as base64; the page offers a drawing board and files for it."""
 
-_TAKEN = ("/", "/docs", "/livez", "/metrics", "/openapi.json", "/readyz", "/v1/models")
+_TAKEN = ("/", "/docs", "/livez", "/metrics", "/openapi.json", "/readyz", "/ui", "/v1", "/v2")
+_TAKEN_FOLDERS = ("/ui/", "/v1/", "/v2/")
+_NO_PATH = re.compile(r"[?#%\\\x00-\x1f\x7f]|/\.{1,2}(/|$)")
+"""What no client can ask for as it is written: it would be a query, an escape, or another path."""
 # How alike two names must be, of 1.0, for one to be taken for the other misspelt: `dedline` yes, `headline` no.
 _RESEMBLES = 0.88
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -119,12 +122,20 @@ def check_class(cls: type[Model]) -> None:
         raise SetupError(f"{where}: engine is {cls.engine!r}; give one of {', '.join(ENGINES)}")
     if isinstance(cls.key_ignore, str) or not all(isinstance(name, str) for name in cls.key_ignore):
         raise SetupError(f"{where}: key_ignore is {cls.key_ignore!r}; give a list of field names")
-    if cls.path is not None and (not isinstance(cls.path, str) or not cls.path.startswith("/")):
-        raise SetupError(f"{where}: path is {cls.path!r}; it must start with '/'")
-    if cls.path in _TAKEN or (cls.path or "").startswith("/v1/"):
-        raise SetupError(f"{where}: path {cls.path!r} is one of the server's own; choose another")
+    _check_path(cls.path, where)
     _check_request_type(cls, where)
     _check_accepts(cls, where)
+
+
+def _check_path(path: Any, where: str) -> None:
+    if path is None:
+        return
+    if not isinstance(path, str) or not path.startswith("/"):
+        raise SetupError(f"{where}: path is {path!r}; it must start with '/'")
+    if path in _TAKEN or path.startswith(_TAKEN_FOLDERS):
+        raise SetupError(f"{where}: path {path!r} is one of the server's own; choose another")
+    if _NO_PATH.search(path):
+        raise SetupError(f"{where}: path {path!r} cannot be asked for; leave out '?', '#', '%', '\\' and '..'")
 
 
 def _check_accepts(cls: type[Model], where: str) -> None:

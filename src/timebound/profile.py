@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-import platform
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from timebound.errors import SetupError
+from timebound.machine import cores
+from timebound.processor import model_name
 
 log = logging.getLogger("timebound.profile")
 
@@ -36,15 +37,7 @@ class Saved(msgspec.Struct, frozen=True):
 
 def this_machine(slots: int) -> Machine:
     """The machine that this runs on, serving so many batches at once."""
-    return Machine(_processor(), len(os.sched_getaffinity(0)), slots)
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
+    return Machine(model_name(), cores(), slots)
 
 
 class ProfileFile:

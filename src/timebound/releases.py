@@ -27,9 +27,25 @@ class Releases:
         self.target = target.resolve()
         self._clock = clock
         self.traffic = versions.read_all(self.target)
+        self._turn = asyncio.Lock()  # whoever brings something in, one at a time
+        self._next: asyncio.Task[list[str]] | None = None
 
     async def reload(self, supervisor: Supervisor) -> list[str]:
-        """Load the target again and switch to it; the models served now. Raises `SetupError`."""
+        """Load the target again and switch to it; the models served now. Raises `SetupError`.
+
+        Who asks while another one is under way waits for the next, with all others who do: it reads what is there then.
+        """
+        if self._next is None:
+            self._next = asyncio.create_task(self._reload_in_turn(supervisor))
+            self._next.add_done_callback(lambda task: task.cancelled() or task.exception())  # all may have left
+        return await asyncio.shield(self._next)
+
+    async def _reload_in_turn(self, supervisor: Supervisor) -> list[str]:
+        async with self._turn:
+            self._next = None
+            return await self._reload(supervisor)
+
+    async def _reload(self, supervisor: Supervisor) -> list[str]:
         began = self._clock.now()
         check_target(self.target)
         before, self.traffic = self.traffic, versions.read_all(self.target)
@@ -55,16 +71,17 @@ class Releases:
         self.traffic_of(model)
         folder = self.target / model
         file = folder / versions.FILE
-        before = file.read_bytes() if file.is_file() else None
-        traffic = versions.write(folder, change(folder))
-        try:
-            await self.reload(supervisor)
-        except BaseException:
-            if before is None:
-                file.unlink()
-            else:
-                file.write_bytes(before)
-            raise
+        async with self._turn:
+            before = file.read_bytes() if file.is_file() else None
+            traffic = versions.write(folder, change(folder))
+            try:
+                await self._reload(supervisor)
+            except BaseException:
+                if before is None:
+                    file.unlink()
+                else:
+                    file.write_bytes(before)
+                raise
         return traffic
 
     async def watch(self, supervisor: Supervisor) -> None:
@@ -72,12 +89,14 @@ class Releases:
         loaded = seen = versions.signature(self.target)
         while True:
             await asyncio.sleep(1.0)
-            now = await asyncio.to_thread(versions.signature, self.target)
-            if now == seen and now != loaded:
-                loaded = now
-                log.info("the target has changed")
-                try:
+            try:
+                now = await asyncio.to_thread(versions.signature, self.target)
+                if now == seen and now != loaded:
+                    loaded = now
+                    log.info("the target has changed")
                     await self.reload(supervisor)
-                except SetupError as error:
-                    log.error("%s", error)
-            seen = now
+                seen = now
+            except SetupError as error:
+                log.error("%s", error)
+            except Exception:  # whatever is wrong with the files now, the next change may mend it
+                log.exception("the target has changed and could not be loaded")

@@ -9,11 +9,17 @@ from typing import Annotated, Any
 import msgspec
 
 
+def follow(schema: dict[str, Any], defs: dict[str, Any]) -> dict[str, Any]:
+    """The schema itself, or what it refers to; one that is not there says nothing."""
+    while "$ref" in schema:
+        schema = defs.get(schema["$ref"].rsplit("/", 1)[1], {})
+    return schema
+
+
 def sample(schema: dict[str, Any], defs: dict[str, Any] | None = None) -> Any:
     """A small value that fits a JSON Schema: defaults and enums where given, empty or zero elsewhere."""
     defs = schema.get("$defs", {}) if defs is None else defs
-    if "$ref" in schema:
-        return sample(defs[schema["$ref"].rsplit("/", 1)[1]], defs)
+    schema = follow(schema, defs)
     for given in ("default", "const"):
         if given in schema:
             return schema[given]
@@ -38,8 +44,7 @@ _MOST_LETTERS, _MOST_ITEMS, _LARGEST = 60, 8, 100
 def made_up(schema: dict[str, Any], rng: random.Random, defs: dict[str, Any] | None = None) -> Any:
     """A value that fits a JSON Schema, another one each time; patterns and formats of texts are not kept to."""
     defs = schema.get("$defs", {}) if defs is None else defs
-    if "$ref" in schema:
-        return made_up(defs[schema["$ref"].rsplit("/", 1)[1]], rng, defs)
+    schema = follow(schema, defs)
     if "const" in schema:
         return schema["const"]
     for choice in ("enum", "anyOf", "oneOf"):
@@ -121,13 +126,13 @@ def attribute(name: str) -> str:
 def top_level_type(schema: dict[str, Any]) -> Any:
     """What a decoder takes for bodies of this schema: scalars by their type, lists and objects as raw bytes."""
     definitions = schema.get("$defs", {})
-    schema = _follow(schema, definitions)
+    schema = follow(schema, definitions)
     if schema.get("type") != "object" or "properties" not in schema:
         return msgspec.Raw
     required = schema.get("required", [])
     fields: list[Any] = []
     for name, part in schema["properties"].items():
-        kind = _kind(_follow(part, definitions), definitions)
+        kind = _kind(follow(part, definitions), definitions)
         is_tag = len(part.get("enum", ())) == 1  # decoders take a lone type without its tag
         is_required = name in required and not is_tag
         fields.append((attribute(name), kind) if is_required else (attribute(name), kind, None))
@@ -138,7 +143,7 @@ def top_level_type(schema: dict[str, Any]) -> Any:
 
 def _kind(schema: dict[str, Any], definitions: dict[str, Any]) -> Any:
     if "anyOf" in schema:
-        kinds = [_kind(_follow(part, definitions), definitions) for part in schema["anyOf"]]
+        kinds = [_kind(follow(part, definitions), definitions) for part in schema["anyOf"]]
         if msgspec.Raw in kinds:
             return msgspec.Raw
         union = kinds[0]
@@ -150,9 +155,3 @@ def _kind(schema: dict[str, Any], definitions: dict[str, Any]) -> Any:
         return msgspec.Raw
     limits = {_LIMITS[limit]: value for limit, value in schema.items() if limit in _LIMITS}
     return Annotated[_SCALARS[name], msgspec.Meta(**limits)] if limits else _SCALARS[name]
-
-
-def _follow(schema: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
-    while "$ref" in schema:
-        schema = definitions[schema["$ref"].rsplit("/", 1)[1]]
-    return schema

@@ -7,7 +7,7 @@ import gc
 import logging
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -15,13 +15,20 @@ import uvloop
 
 from timebound.config import Config
 from timebound.errors import SetupError
-from timebound.gateway import Gateway
+from timebound.gateway import Gateway, logs_json
 from timebound.http.front import HttpFront
 from timebound.observe.access import AccessLog
 from timebound.observe.life import log_life, warn_if_slow
 from timebound.observe.metrics import Metrics
+from timebound.observe.signals import EVERY_S, Look, Signals
 
 log = logging.getLogger("timebound.server")
+
+CUT_OFF = 3
+"""The exit code of a server that had to leave requests unanswered, or answers unread."""
+
+_LAST_WORD_S = 1.0
+"""Seconds in which answers may be read even if computing took all of the grace time."""
 
 
 class Front(Protocol):
@@ -32,7 +39,7 @@ class Front(Protocol):
     def bind(self) -> None: ...
     async def open(self) -> None: ...
     def stop_accepting(self) -> None: ...
-    async def close(self, patience_s: float) -> None: ...
+    async def close(self, patience_s: float) -> int: ...
     def read_again(self) -> None: ...
     def gauges(self) -> dict[str, tuple[str, Callable[[], float]]]: ...
 
@@ -44,17 +51,27 @@ FRONTS: tuple[Callable[..., Front | None], ...] = (HttpFront,)
 class Server:
     """One gateway and its fronts. `start` returns when the first model answered its warm-up run."""
 
-    def __init__(self, target: Path, config: Config) -> None:
+    def __init__(
+        self,
+        target: Path,
+        config: Config,
+        fronts: Sequence[Callable[..., Front | None]] | None = None,
+        *,
+        cores: int | None = None,
+    ) -> None:
         self._config = config
-        gateway = self.gateway = Gateway(target, config)
+        gateway = self.gateway = Gateway(target, config, cores=cores)
         self.metrics = Metrics(gateway.events, gateway.gauges(), gateway.supervisor.memory)
+        self.signals = Signals(gateway.events, lambda now: Look(*gateway.load(now)), is_told=logs_json(config))
+        self.metrics.gauges |= self.signals.gauges()
         self._access_log = AccessLog(gateway.events) if config.access_log else None
         log_life(gateway.events)
         gateway.catalogue.listen(warn_if_slow, lambda name, successor: None)
-        made = [make(gateway, config, reload=self.reload, metrics=self.metrics.render) for make in FRONTS]
+        made = [make(gateway, config, reload=self.reload, metrics=self.metrics.render) for make in fronts or FRONTS]
         self.fronts = [front for front in made if front is not None]
         for front in self.fronts:
             self.metrics.gauges |= front.gauges()
+        self._ticker: asyncio.Task[None] | None = None
 
     @property
     def address(self) -> str:
@@ -76,24 +93,43 @@ class Server:
         except BaseException:
             await self._close(0)
             raise
+        self._ticker = asyncio.create_task(self._tick())
         _quiet_collector()
 
-    async def stop(self) -> None:
-        """Leave in order; every accepted request is answered if the grace time allows."""
+    async def _tick(self) -> None:
+        while True:
+            self.signals.tick(self.gateway.clock.now())
+            await asyncio.sleep(EVERY_S)
+
+    async def stop(self) -> int:
+        """Leave in order; every accepted request is answered, and its answer read, if the grace time allows.
+
+        How many requests or clients it did not suffice for.
+        """
+        if self._config.drain_delay and self.gateway.why_not_ready() is None:
+            # Not ready, and everything else as before: who asks for readiness only now and then still sends requests.
+            self.gateway.is_leaving = True
+            await asyncio.sleep(self._config.drain_delay)
+        grace_s = self._config.grace
+        end = self.gateway.clock.now() + grace_s
         # Nobody new: readiness turns false, requests on open connections are refused, then the ports close.
         self.gateway.close()
         for front in self.fronts:
             front.stop_accepting()
         # What was accepted is answered; its workers must still be there for that.
         await self.gateway.drain()
-        # Answers are written out before the processes that made them go.
-        await self._close(min(1.0, self._config.grace))
+        cut_off = self.gateway.requests.waiting
+        # Answers are read before the processes that made them go.
+        cut_off += await self._close(max(min(_LAST_WORD_S, grace_s), end - self.gateway.clock.now()))
+        if self._ticker is not None:
+            self._ticker.cancel()
         await self.gateway.stop()
         if self._access_log is not None:
             self._access_log.stop()
+        return cut_off
 
-    async def _close(self, patience_s: float) -> None:
-        await asyncio.gather(*(front.close(patience_s) for front in self.fronts))
+    async def _close(self, patience_s: float) -> int:
+        return sum(await asyncio.gather(*(front.close(patience_s) for front in self.fronts)))
 
     async def reload(self) -> list[str]:
         """Load the target and the keys again and switch to them; the models served now. Raises `SetupError`."""
@@ -115,6 +151,16 @@ class Server:
     def kill(self) -> None:
         """Leave without a word: end the workers; the caller exits the process."""
         self.gateway.kill()
+
+
+def warn_if_nice(cure: str = "start it at 0") -> None:
+    """Say so if this process is behind others."""
+    if (niceness := os.nice(0)) > 0:
+        log.warning(
+            "the gateway runs at a nice value above 0: others go first, and answers may be late; %s",
+            cure,
+            extra={"nice": niceness},
+        )
 
 
 def _quiet_collector() -> None:
@@ -144,6 +190,7 @@ async def serve(target: Path, config: Config) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, on_signal)
     loop.add_signal_handler(signal.SIGHUP, server.reload_soon)
+    warn_if_nice()
     starting = asyncio.create_task(server.start())
     stop_asked = asyncio.create_task(stopping.wait())
     await asyncio.wait({starting, stop_asked}, return_when=asyncio.FIRST_COMPLETED)
@@ -155,14 +202,14 @@ async def serve(target: Path, config: Config) -> int:
         await stop_asked
     else:
         starting.cancel()
-    await server.stop()
+    cut_off = await server.stop()
     # Whoever asks again now asks for what is under way. The closing loop would give the signals back their default,
     # which ends the process; a mask would not do, as it holds for this thread alone.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.remove_signal_handler(number)
         signal.signal(number, signal.SIG_IGN)
-    log.info("stopped")
-    return 0
+    log.info("stopped", extra={"cut_off": cut_off} if cut_off else {})
+    return CUT_OFF if cut_off else 0
 
 
 def run(target: Path, config: Config) -> int:

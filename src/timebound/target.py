@@ -7,10 +7,11 @@ import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import TypeAlias
 
 from timebound.backends.base import Place, opened_in
-from timebound.errors import SetupError
+from timebound.errors import SetupError, text_of
 from timebound.model import Model, check_class, name_of
 
 Versions: TypeAlias = Mapping[str, Sequence[str]]
@@ -58,12 +59,24 @@ def load_models(
     ]
     _name_versions(models, versions or {})
     names = [name_of(type(model)) for model in models]
-    paths = [type(model).path or f"/predictions/{name}" for model, name in zip(models, names, strict=True)]
-    for option, values in (("name", names), ("path", paths)):
-        twice = [value for value in values if values.count(value) > 1]
-        if twice:
-            raise SetupError(f"two models in {target} have the {option} {twice[0]!r}; give one of them another")
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise SetupError(f"two models in {target} have the name {twice[0]!r}; give one of them another")
+    _check_paths(models, target)
     return models
+
+
+def _check_paths(models: Sequence[Model], target: Path) -> None:
+    """Raise `SetupError` if two models answer at one path, be it their own or one that every model has."""
+    owners: dict[str, str] = {}
+    for model in models:
+        name, version = name_of(type(model)), str(type(model).version)
+        always = (f"/predictions/{name}", f"/predictions/{name.partition('@')[0]}/{version}")
+        for path in {*always, type(model).path or always[0]}:
+            other = owners.setdefault(path, name)
+            if other != name:
+                both = f"the models {other!r} and {name!r} in {target} would both answer at {path!r}"
+                raise SetupError(f"{both}; give one of them another path")
 
 
 def understudies(target: Path, versions: Versions | None = None) -> list[Model]:
@@ -198,7 +211,8 @@ def _look_beside(folder: Path) -> None:
 _app_folders: set[str] = set()
 
 
-def _model_classes(file: Path) -> list[type[Model]]:
+def import_file(file: Path) -> ModuleType:
+    """A Python file as a module, which may import the files beside it; raises `SetupError` if it cannot be had."""
     _look_beside(file.resolve().parent)
     # A name of its own, so that two apps called app.py in one folder of models do not meet in sys.modules.
     module_name = f"timebound_app_{abs(hash(str(file.resolve()))):x}"
@@ -216,12 +230,17 @@ def _model_classes(file: Path) -> list[type[Model]]:
         raise SetupError(f"importing {file} failed: {describe(error)}; {cure}") from error
     except Exception as error:
         raise SetupError(f"importing {file} failed: {describe(error)}") from error
+    return module
+
+
+def _model_classes(file: Path) -> list[type[Model]]:
+    module = import_file(file)
     found = [
         value
         for name, value in vars(module).items()
         if isinstance(value, type)
         and issubclass(value, Model)
-        and value.__module__ == module_name
+        and value.__module__ == module.__name__
         and name == value.__name__  # an alias is no second model
         and not name.startswith("_")
     ]
@@ -239,5 +258,5 @@ def describe(error: BaseException) -> str:
     """An exception in one line, with the user's own line of code it came from."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith((_OURS, "<frozen"))]
     where = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text}{where}" if text else f"{type(error).__name__}{where}"
+    kind, text = type(error).__name__, " ".join(text_of(error).split())
+    return f"{kind}: {text}{where}" if text not in ("", kind) else f"{kind}{where}"

@@ -73,8 +73,20 @@ STORES = {
     "redis": "timebound.store.redis",
     "rediss": "timebound.store.redis",
     "unix": "timebound.store.redis",
+    "redis-cluster": "timebound.store.cluster",
+    "rediss-cluster": "timebound.store.cluster",
 }
 """Where results are kept: the option's word, or the scheme of its URL, and the module whose `open_store` opens it."""
+
+
+class Tensor(msgspec.Struct, frozen=True):
+    """An input or output of a model as tensor protocols know it: -1 is a free dimension, the first is the batch."""
+
+    name: str
+    datatype: str
+    """By the names of the Open Inference Protocol, such as FP32 or BYTES."""
+    shape: list[int]
+    is_optional: bool = False
 
 
 class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,6 +129,10 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Whether slots may share one copy: the backend releases the interpreter lock and is thread-safe."""
     warm_up_s: float = 0.0
     """How long one lone item took at warm-up: the scheduler's first guess."""
+    inputs: list[Tensor] = []
+    """What tensor protocols may send it: a file's inputs, a class's fields, or one input for a raw body."""
+    outputs: list[Tensor] = []
+    """What they get, as far as the warm-up run showed."""
 
     folder: str | None = None
     """The model's folder in a folder of models; its traffic is divided among its versions."""
@@ -160,6 +176,8 @@ class Question(msgspec.Struct, eq=False):
     """Whether it is a copy whose answer is only compared: nobody waits for it."""
     client: str = ""
     """The name of the API key it came with."""
+    address: str = ""
+    """Where it came from, for the log."""
     hold: Any = None
     """The part of the gateway's memory that a large body takes; it is given back when nobody knows it any more."""
 

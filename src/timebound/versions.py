@@ -50,7 +50,10 @@ def read_all(target: Path) -> dict[str, Traffic]:
     """The traffic of every model that has versions in this target; empty for a single file or app."""
     if not target.is_dir() or (target / "app.py").is_file():
         return {}
-    folders = [entry for entry in sorted(target.iterdir()) if entry.is_dir() and known_versions(entry)]
+    try:
+        folders = [entry for entry in sorted(target.iterdir()) if entry.is_dir() and known_versions(entry)]
+    except OSError as error:
+        raise SetupError(f"{error.filename} cannot be read: {error.strerror}; give the server the right to") from None
     return {folder.name: read(folder) for folder in folders}
 
 
@@ -62,7 +65,7 @@ def read(folder: Path) -> Traffic:
         return Traffic({newest: 1.0})
     try:
         traffic = msgspec.json.decode(file.read_bytes(), type=Traffic)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OSError) as error:
         raise SetupError(f'{file} cannot be read: {error}; write {{"split": {{"{newest}": 1}}}}') from None
     return checked(folder, traffic)
 

@@ -17,8 +17,8 @@ from tests.models.onnx_files import FLOAT, INT64, save, save_doubler, save_echo,
 from timebound.backends.base import Place, TensorSpec, opened_in
 from timebound.backends.ensemble import ensemble
 from timebound.backends.onnx import onnx
-from timebound.backends.processor import has_bf16
 from timebound.errors import SetupError
+from timebound.processor import has_bf16
 
 pytest.importorskip("openvino", reason="the extra openvino is not installed")
 needs_bf16 = pytest.mark.skipif(not has_bf16(), reason="this processor has no instructions for bf16")

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from timebound import __version__
-from timebound.cli import make_parser
+from timebound.cli.command import make_parser
 
 
 def commands(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:

@@ -7,6 +7,7 @@ import io
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import onnxruntime
@@ -15,7 +16,8 @@ from PIL import Image, ImageDraw
 
 import timebound as tb
 from timebound.demo import app
-from timebound.demo.app import FILES, LABELS, SAMPLES, Handwriting, read_picture
+from timebound.demo.app import FILES, LABELS, SAMPLES, Handwriting
+from timebound.demo.picture import read_picture
 
 FOLDER = Path(app.__file__).parent
 
@@ -73,10 +75,41 @@ def test_samples_are_read_right(model: Handwriting, sample: dict[str, str]) -> N
 def test_an_answer_carries_what_the_form_asks_for(model: Handwriting) -> None:
     first, second = (answer(model, SAMPLES[0]["image"]) for _ in range(2))
 
-    assert list(first) == ["esun_uuid", "server_uuid", "server_timestamp", "answer", "confidence"]
+    asked_for = ["esun_uuid", "server_uuid", "server_timestamp", "answer", "confidence"]
+    assert list(first) == [*asked_for, "character", "character_confidence"]
     assert first["esun_uuid"] == "one"
     assert first["server_uuid"] != second["server_uuid"]
     assert isinstance(first["server_timestamp"], int)
+
+
+def test_the_likeliest_character_stands_beside_whatever_is_answered(model: Handwriting) -> None:
+    output = np.full(801, 0.0, np.float32)
+    request = Handwriting.Request(esun_uuid="one", image="")
+    output[3], output[-1] = 1 - app.NONE - 0.01, app.NONE + 0.01
+    none = model.finish(output, request)
+    output[3], output[-1] = output[-1], output[3]
+    read = model.finish(output, request)
+
+    assert (none["answer"], none["character"]) == ("isnull", LABELS[3])
+    assert none["confidence"] == pytest.approx(app.NONE + 0.01, abs=1e-3)
+    assert none["character_confidence"] == pytest.approx(1 - app.NONE - 0.01, abs=1e-3)
+    assert (read["answer"], read["character"]) == (LABELS[3], LABELS[3])
+    assert read["confidence"] == read["character_confidence"] == pytest.approx(app.NONE + 0.01, abs=1e-3)
+
+
+def test_isnull_takes_more_than_to_be_likelier_than_any_character(model: Handwriting) -> None:
+    output = np.zeros(801, np.float32)
+    output[3], output[-1] = 0.2, app.NONE - 0.01
+
+    assert model.finish(output, Handwriting.Request(esun_uuid="one", image=""))["answer"] == LABELS[3]
+
+
+def test_the_page_is_told_what_can_be_answered() -> None:
+    picture = msgspec.json.schema(Handwriting.Request)["$defs"]["Request"]["properties"]["image"]
+
+    assert [*picture["x-answers"]] == LABELS[:-1]
+    assert picture["x-named"] == {"isnull": "none of the 800"}
+    assert picture["contentMediaType"].startswith("image/")
 
 
 def test_size_place_and_polarity_do_not_matter(model: Handwriting) -> None:

@@ -1,19 +1,14 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from timebound.doctor.finding import State
-from timebound.doctor.machine import broken_bounds, core_quota, files, libraries, memory, processor, punctuality, python
+from timebound.doctor.machine import broken_bounds, cores, files, libraries, memory, processor, punctuality, python
 
 
-def test_a_core_limit_is_read_from_the_control_group(tmp_path: Path) -> None:
-    assert core_quota(tmp_path) is None
-    (tmp_path / "cpu.max").write_text("max 100000\n")
-    assert core_quota(tmp_path) is None
-    (tmp_path / "cpu.max").write_text("150000 100000\n")
-    assert core_quota(tmp_path) == 1.5
+def test_a_limit_below_one_core_is_told_and_above_it_is_kept() -> None:
+    assert cores(4, 0.5).state is State.WARNING
+    assert (cores(4, 2.5).state, cores(4, 2.5).text[-12:]) == (State.OK, "2 counted on")
 
 
 def test_more_connections_than_files_is_told_with_both_cures() -> None:

@@ -79,3 +79,9 @@ def test_a_keys_file_that_the_server_would_refuse_is_a_problem(tmp_path: Path) -
     (line,) = told(tmp_path, {"keys": str(file)})
     assert line.startswith("problem the keys file")
     assert "one table" in line
+
+
+def test_trust_in_everybody_is_told(tmp_path: Path) -> None:
+    assert told(tmp_path, {"trusted_proxies": "10.0.0.0/8,unix"}) == []
+    (line,) = told(tmp_path, {"trusted_proxies": "0.0.0.0/0"})
+    assert "may say to be anybody" in line

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from examples.handwriting.evaluate import Test, _small
+from examples.handwriting.evaluate import ISNULL, Test, _small, said
 
 Test.__test__ = False  # type: ignore[attr-defined] # pytest would collect it by its name
 
@@ -18,3 +18,12 @@ def test_small_scans_are_the_same_pictures_with_less_detail() -> None:
     assert np.corrcoef(small.ink[0, 0, 25:].ravel(), ink[0, 0, 25:].ravel())[0, 1] > 0.8
     assert ink[0, 0, 15, 10:20].std() > 0.4
     assert small.ink[0, 0, 15, 11:19].std() < 0.2
+
+
+def test_answers_are_judged_by_the_served_rule() -> None:
+    rows = np.zeros((3, 801), np.float32)
+    rows[0, 5], rows[0, ISNULL] = 0.3, 0.6
+    rows[1, 5], rows[1, ISNULL] = 0.1, 0.9
+    rows[2, 7] = 1.0
+    assert said(rows, 0.7).tolist() == [5, ISNULL, 7]
+    assert said(rows, 0.5).tolist() == [ISNULL, ISNULL, 7]

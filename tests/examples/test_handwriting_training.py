@@ -21,6 +21,7 @@ from torch import nn
 
 import timebound as tb
 from timebound.demo import app
+from timebound.demo.picture import read_picture
 
 MODELS = Path(app.__file__).parent / "models"
 
@@ -39,7 +40,7 @@ def test_all_that_is_none_of_the_800_is_added_up_to_isnull() -> None:
 def pictures() -> torch.Tensor:
     """The page's samples as the networks see them."""
     grey = [tb.image.decode(base64.b64decode(one["image"]), mode="L") for one in app.SAMPLES]
-    return torch.tensor(np.stack([app.read_picture(one) for one in grey]))[:, None]
+    return torch.tensor(np.stack([read_picture(one) for one in grey]))[:, None]
 
 
 @pytest.mark.parametrize("name", MEMBERS)

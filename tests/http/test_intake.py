@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import msgspec
@@ -12,11 +13,12 @@ from hypothesis import strategies as st
 from timebound.clock import ManualClock
 from timebound.errors import DeadlineMissed, Refusal
 from timebound.events import Answered, Events, Refused
-from timebound.http.intake import Intake
+from timebound.http.intake import AT_ONCE, Intake
 from timebound.http.routes import Route
 from timebound.http.surfaces.native import Native
-from timebound.types import Body, Deliver, ModelInfo, Outcome, Quality, Question, Result, Source, Timing
-from timebound.workers.runner import failure
+from timebound.http.surfaces.oip import OpenInference
+from timebound.types import Body, Deliver, ModelInfo, Outcome, Quality, Question, Result, Source, Tensor, Timing
+from timebound.workers.failures import failure
 
 
 class Picture(msgspec.Struct):
@@ -50,7 +52,7 @@ class World:
         self.accepted.append((question, deliver))
         return question
 
-    def gone(self, attempt: Question) -> None:
+    def gone(self, attempt: Question, address: str) -> None:
         self.left.append(attempt)
 
     def _respond(self, status: int, head: bytes, body: bytes) -> None:
@@ -357,3 +359,53 @@ def test_a_number_larger_than_any_float_is_a_size_like_others() -> None:
     world.post(b'{"n": 1' + b"0" * 400 + b"}", info=info)
     assert world.answers == []
     assert world.request().size == 1e15
+
+
+TENSORS = ModelInfo(name="t", inputs=[Tensor("x", "INT64", [-1]), Tensor("y", "INT64", [-1], True)])
+
+
+def many(count: int, *names: str) -> bytes:
+    inputs = [{"name": name, "datatype": "INT64", "shape": [count], "data": [1] * count} for name in names]
+    return msgspec.json.encode({"inputs": inputs})
+
+
+def test_a_request_of_many_items_leaves_turns_of_the_event_loop_to_others() -> None:
+    async def ask() -> None:
+        world = World()
+        world.intake.take(Route(TENSORS, OpenInference(TENSORS)), (), many(3 * AT_ONCE, "x"), world._respond)
+        seen = [len(world.accepted)]
+        for _ in range(3):
+            await asyncio.sleep(0)
+            seen.append(len(world.accepted))
+        assert seen == [0, AT_ONCE, 2 * AT_ONCE, 3 * AT_ONCE]
+        for _, deliver in world.accepted:
+            deliver(DeadlineMissed("too late"))
+        assert (world.answers, world.seen) == ([], [])
+        await asyncio.sleep(0)
+        assert ([status for status, _, _ in world.answers], world.seen) == ([504], [])
+        await asyncio.sleep(0)
+        assert len(world.seen) == 3 * AT_ONCE
+
+    asyncio.run(ask())
+
+
+def test_what_was_not_submitted_when_the_client_left_never_is() -> None:
+    async def ask() -> None:
+        world = World()
+        leave = world.intake.take(Route(TENSORS, OpenInference(TENSORS)), (), many(3 * AT_ONCE, "x"), world._respond)
+        await asyncio.sleep(0)
+        assert leave is not None
+        leave()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert (len(world.accepted), len(world.left), world.answers) == (AT_ONCE, AT_ONCE, [])
+
+    asyncio.run(ask())
+
+
+def test_json_with_the_values_of_many_items_is_read_elsewhere() -> None:
+    surface = OpenInference(TENSORS)
+    assert surface.elsewhere({}, many(256, "x"), 10**6) is None
+    assert surface.elsewhere({}, many(256, "x", "y"), 10**6) is not None
+    one = msgspec.json.encode({"inputs": [{"name": "x", "datatype": "INT64", "shape": [1, 900], "data": [1] * 900}]})
+    assert surface.elsewhere({}, one, 10**6) is None

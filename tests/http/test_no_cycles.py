@@ -45,7 +45,7 @@ async def _cold(scope: Any, receive: Any, send: Any) -> None:
 
 async def _open(submit: Any) -> tuple[Listener, socket.socket]:
     """A listener whose questions go to `submit`."""
-    requests = SimpleNamespace(submit=submit, gone=lambda attempt: None)
+    requests = SimpleNamespace(submit=submit, gone=lambda attempt, address: None)
     intake, routes = Intake(requests, clock=MonotonicClock(), events=Events(), cap_s=60.0), Routes()
     routes.add(INFO)
     state = State(limits=LIMITS, held=Held(10_000_000), peers=Peers(100), access=None, cors=None)

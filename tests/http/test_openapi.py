@@ -139,7 +139,23 @@ def test_the_servers_own_paths_are_there_without_any_model() -> None:
     probes = {"/livez", "/readyz", "/metrics"}
     results = {"/v1/results", "/v1/results/{model}", "/v1/results/{model}/{key}", "/v1/reload"}
     models = {f"/v1/models{rest}" for rest in ("", "/{model}/samples", "/{model}/traffic", "/{model}/rollback")}
-    assert set(document["paths"]) == models | probes | results
+    others = {"/ping", "/models/{model}/invoke"}
+    others |= {
+        f"/v1/models/{{model}}{rest}" for rest in ("", ":predict", "/versions/{version}", "/versions/{version}:predict")
+    }
+    assert {path for path in document["paths"] if not path.startswith("/v2")} == models | probes | results | others
+
+
+def test_the_open_inference_protocol_has_its_paths_of_a_model_and_of_a_version() -> None:
+    paths = openapi([], "0.1.0")["paths"]
+    for model in ("/v2/models/{model}", "/v2/models/{model}/versions/{version}"):
+        assert "get" in paths[model]
+        assert set(paths[f"{model}/infer"]["post"]["requestBody"]["content"]) == {
+            "application/json",
+            "application/octet-stream",
+        }
+    assert paths["/v2/health/ready"]["get"]["security"] == []
+    assert {"/v2", "/v2/repository/index", "/v2/repository/models/{model}/load"} <= set(paths)
 
 
 def test_where_keys_are_wanted_the_document_says_so_and_probes_are_open() -> None:

@@ -17,6 +17,8 @@ from typing import IO, Any, Self, TypeVar
 import httpx
 from tests.live.wire import Wire
 
+from timebound.operator_socket import find
+
 MODELS = Path(__file__).parent.parent / "models"
 PATIENCE_S = 20.0
 """How long anything may take on a busy machine before a test gives up on it."""
@@ -75,10 +77,12 @@ class Serving:
             self._end()
             raise
         self.http = httpx.Client(base_url=self.url, timeout=PATIENCE_S, trust_env=False, verify=False)
+        self.operator = self.by_socket()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         self.http.close()
+        self.operator.close()
         self._end()
         if error is not None:
             error.add_note(f"the server said:\n{self.said}")
@@ -133,6 +137,12 @@ class Serving:
 
     def is_ready(self) -> bool:
         return self.http.get("/readyz").status_code == 200
+
+    def by_socket(self, timeout: float = PATIENCE_S) -> httpx.Client:
+        """Asks as the operator does, if the server has a socket for that."""
+        socket = find(self.port)
+        transport = httpx.HTTPTransport(uds=str(socket)) if socket is not None else None
+        return httpx.Client(base_url="http://localhost", timeout=timeout, trust_env=False, transport=transport)
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to the gateway alone, as a process manager does."""

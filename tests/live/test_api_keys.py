@@ -8,6 +8,7 @@ import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 
 import httpx
@@ -164,6 +165,87 @@ def test_one_clients_key_does_not_reach_anothers_result(
         assert serving.http.get("/v1/results/echo/shop:k1", headers=operator).json()["value"] == 1
         listed = serving.http.get("/v1/results", headers=operator).json()["results"]
         assert sorted(entry["key"] for entry in listed) == ["lab:k1", "shop:k1"]
+
+
+TWO = """
+import timebound as tb
+
+class Shop(tb.Model):
+    path = "/shop-path"
+    samples = [{"title": "of the shop", "body": {"secret_shop_field": 1}}]
+    class Request(tb.Struct):
+        secret_shop_field: int
+    def infer(self, batch):
+        return [1 for _ in batch]
+
+class Toy(tb.Model):
+    path = "/toy-path"
+    samples = [{"title": "of the toy", "body": {"toy_field": 1}}]
+    class Request(tb.Struct):
+        toy_field: int
+    def infer(self, batch):
+        return [1 for _ in batch]
+"""
+
+
+def test_who_has_no_key_learns_no_name_of_a_model(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(TWO)
+    paths = ["/", "/docs", "/livez", "/readyz", "/ui/nope", "/ui/", "/ui/%2e%2e/v1/models", "/ui/../openapi.json"]
+    paths += ["/openapi.json", "/v1/models", "/metrics", "/nope", "/predictions/nope", "/v1/models/nope/samples"]
+    with Guarded(tmp_path, tmp_path / "app.py", "--workers", "1") as serving:
+        for method, path in product(("GET", "POST", "HEAD", "PUT", "OPTIONS"), paths):
+            with serving.wire() as wire:
+                head = f"{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+                wire.send(head.encode())
+                said = wire.read_to_end().lower()
+            assert said.startswith(b"http/1.1 "), path
+            assert not any(word in said for word in (b"shop", b"toy", b"secret")), (method, path)
+
+
+def test_who_has_a_key_for_one_model_sees_only_that(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(TWO)
+    with Guarded(tmp_path, tmp_path / "app.py", "--workers", "1") as serving:
+        toys, shops = {"X-API-Key": serving.toy}, {"X-API-Key": serving.shop}
+        assert serving.http.post("/shop-path", json={"secret_shop_field": 1}, headers=shops).status_code == 200
+        assert serving.http.post("/toy-path", json={"toy_field": 1}, headers=toys).status_code == 200
+        # What a key for the toy sees of the server has not a word of the shop, be it model or client
+        paths = [
+            "/v1/models",
+            "/openapi.json",
+            "/metrics",
+            "/ui/nope",
+            "/nope",
+            "/predictions/nope",
+            "/v1/models/x/samples",
+        ]
+        for path in paths:
+            seen = serving.http.get(path, headers=toys)
+            assert "shop" not in seen.text.replace(path, ""), path
+        names = [model["name"] for model in serving.http.get("/v1/models", headers=toys).json()["models"]]
+        assert names == ["toy"]
+        assert "/toy-path" in serving.http.get("/openapi.json", headers=toys).json()["paths"]
+        metrics = serving.http.get("/metrics", headers=toys).text
+        assert 'timebound_client_requests_total{client="toy",code="ok"} 1.0' in metrics
+        assert 'timebound_request_seconds_count{model="toy"} 1.0' in metrics
+        assert serving.http.get("/v1/models/toy/samples", headers=toys).status_code == 200
+        # And asked for by name or path, a model of others is as good as none
+        for name in ("shop", "nope"):
+            for path in (f"/v1/models/{name}/samples", f"/predictions/{name}"):
+                answer = serving.http.get(path, headers=toys)
+                assert answer.status_code in (403, 404), path
+            told = serving.http.get(f"/v1/models/{name}/samples", headers=toys).json()
+            assert (told["code"], told["detail"]) == ("forbidden", "the key of 'toy' is not for this model")
+        assert serving.http.get("/shop-path", headers=toys).status_code == 404
+        assert "'shop'" not in serving.http.post("/shop-path", json={}, headers=toys).text
+        # A key for every model sees every model, but no other client
+        assert len(serving.http.get("/v1/models", headers=shops).json()["models"]) == 2
+        metrics = serving.http.get("/metrics", headers=shops).text
+        assert 'model="toy"' in metrics
+        assert 'client="toy"' not in metrics
+        # The operator sees all
+        assert 'client="toy"' in serving.operator.get("/metrics").text
+        assert len(serving.operator.get("/v1/models").json()["models"]) == 2
+        assert "/shop-path" in serving.operator.get("/ui/nope").text
 
 
 def test_a_key_taken_out_of_the_file_is_refused_after_a_reload(tmp_path: Path) -> None:

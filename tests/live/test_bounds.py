@@ -6,7 +6,7 @@ import gzip
 import json
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import pytest
 from tests.live.gate import Gate
@@ -73,15 +73,20 @@ def test_large_bodies_beyond_the_bound_are_refused_at_once_and_small_ones_go_on(
         assert 'turned_away_total{code="memory_full"} 2.0' in serving.http.get("/metrics").text
 
 
-def test_bodies_whose_clients_have_left_still_count_while_they_are_kept(gate: Gate) -> None:
+def test_bodies_whose_clients_have_left_count_while_they_are_kept_and_make_room_for_others(gate: Gate) -> None:
     arguments = ("--workers", "1", "--slots", "1", "--max-body", "1MB", "--max-held", "2MB")
     with Serving(MODELS / "waits.py", *arguments) as serving:
         for number in range(2):
             body = {"value": number, "gate": str(gate.path), "text": "x" * 900_000}
             with serving.wire() as wire:
                 wire.send(post("/wait", body, f"Idempotency-Key: k{number}"))
-                eventually(lambda n=number: serving.gauge("held_bytes") > 900_000 * (n + 1), "one more body")  # type: ignore[misc]
-        assert serving.http.post("/wait", content=b"x" * 900_000).status_code == 503
+                # Given that it is read and accepted: who leaves before that has asked for nothing
+                eventually(lambda: serving.gauge("requests_pending") == 1, "one more request")
+                assert serving.gauge("held_bytes") > 900_000 * (number + 1)
+        eventually(lambda: serving.gauge("requests_pending") == 0, "the server to know that they have left")
+        # Then there is room for whoever waits: the one that has not run yet is let go, the one that runs still counts
+        assert serving.http.post("/wait", content=b"x" * 900_000).status_code == 400
+        assert 900_000 < serving.gauge("held_bytes") < 1_800_000
         gate.open()
         eventually(lambda: serving.gauge("held_bytes") == 0, "nothing held")
 
@@ -163,25 +168,64 @@ def test_a_batch_is_no_larger_than_a_frame_may_be(gate: Gate) -> None:
 CHUNKED = b"POST %b HTTP/1.1\r\nHost: test\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
+@pytest.mark.parametrize("before", [b"", get("/livez"), post("/predictions/deep", {"value": 1})])
 @pytest.mark.parametrize("path", [b"/predictions/deep", b"/livez"])
 @pytest.mark.parametrize(
     ("start", "more"),
     [
         pytest.param(b'b\r\n{"value":1}\r\n0\r\n', b"X-A: " + b"a" * 200 + b"\r\n", id="lines behind the body"),
+        pytest.param(b'b\r\n{"value":1}\r\n0\r\n', b"a:\r\n" * 50, id="tiny lines behind the body"),
         pytest.param(b'b\r\n{"value":1}\r\n0\r\nX-A: ', b"a" * 1000, id="an endless line behind the body"),
         pytest.param(b'b\r\n{"value":1}\r\n1;', b"a" * 1000, id="an endless line before a chunk"),
     ],
 )
 def test_what_is_neither_head_nor_body_is_bounded_like_a_head(
-    serving: Serving, path: bytes, start: bytes, more: bytes
+    serving: Serving, before: bytes, path: bytes, start: bytes, more: bytes
 ) -> None:
     with serving.wire() as wire:
-        wire.send(CHUNKED % path, start)
+        wire.send(before, CHUNKED % path, start)
         for _ in range(2000):
             wire.send_some(more)
+        if before:
+            assert wire.read().status == 200
         # The server's own routes answer before they have read a body; then no more of it is taken.
         assert wire.read().status == (431 if path != b"/livez" else 405)
         wire.read_to_end()
+
+
+def test_what_comes_behind_a_refused_body_is_thrown_away(serving: Serving) -> None:
+    before = memory_of(serving.pid)
+    with serving.wire() as wire:
+        wire.send(CHUNKED % b"/predictions/deep", b"989681\r\n")  # one byte more than is taken
+        for _ in range(160):
+            wire.send_some(bytes(65_536))
+        assert wire.read().status == 413
+        line = b"X-A: " + b"a" * 60_000 + b"\r\n"
+        with suppress(OSError):  # it may be cut by then
+            for _ in range(2000):
+                wire.send_some(line)
+        wire.read_to_end()
+    assert memory_of(serving.pid) - before < 50_000_000
+
+
+@pytest.mark.parametrize("way", ["at once", "in pieces", "pipelined", "to the server itself"])
+@pytest.mark.parametrize(("lines", "status"), [(250, 200), (260, 431), (6000, 431)])
+def test_very_many_header_lines_are_refused_though_they_are_short(
+    serving: Serving, way: str, lines: int, status: int
+) -> None:
+    path = "/livez" if way == "to the server itself" else "/predictions/deep"
+    request = get(path, *["a:"] * lines) if path == "/livez" else post(path, {"value": 1}, *["a:"] * lines)
+    with serving.wire() as wire:
+        if way == "pipelined":
+            wire.send(post(path, {"value": 1}), request)
+            assert wire.read().status == 200
+        elif way == "in pieces":
+            with suppress(OSError):
+                for at in range(0, len(request), 100):
+                    wire.send(request[at : at + 100])
+        else:
+            wire.send(request)
+        assert wire.read().status == status
 
 
 def test_a_header_behind_the_body_is_not_obeyed(serving: Serving) -> None:
@@ -191,7 +235,7 @@ def test_a_header_behind_the_body_is_not_obeyed(serving: Serving) -> None:
 
 
 def test_a_body_in_the_smallest_chunks_costs_what_is_counted(gate: Gate) -> None:
-    text = b"x" * 3_000_000
+    text = b"x" * 1_500_000
     body = b'{"value": 1, "pad": "' + text + b'"}'
     with Serving(MODELS / "waits.py", "--workers", "1") as serving, serving.wire() as wire:
         serving.http.post("/wait", content=body)  # the first large body makes room for those to come

@@ -43,7 +43,7 @@ def test_every_request_gets_exactly_one_right_answer_whatever_happens(tmp_path: 
     figures, said = chaos(tmp_path, "--only", "faults", "--seconds", "22")
     assert_nothing_lost(figures, said)
     made = {name: count for name, count in figures.items() if name.startswith("faults_")}
-    assert len(made) == 11
+    assert len(made) == 16
     assert sum(made.values()) == figures["faults"] >= 5
 
 

@@ -5,6 +5,8 @@ Time really passes in some of these: that a server does nothing for a while is w
 
 from __future__ import annotations
 
+import json
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -85,6 +87,32 @@ def test_many_pipelined_model_requests_each_get_their_own_answer(serving: Servin
     with serving.wire() as wire:
         wire.send(*(post("/wait", {"value": number}) for number in range(100)))
         assert [wire.read().json()["value"] for _ in range(100)] == list(range(100))
+
+
+def test_thousands_of_requests_in_one_piece_each_get_their_answer_in_order(serving: Serving) -> None:
+    # More than wait at a time, more than one read takes, of both kinds, with the last cut in two
+    asked = b"".join(post("/wait", {"value": n}) if n % 3 else get("/livez") for n in range(3000))
+    with serving.wire() as wire:
+        sending = threading.Thread(target=wire.send, args=(asked[:-5],))
+        sending.start()
+        answers = [wire.read() for _ in range(2999)]
+        sending.join()
+        wire.send(asked[-5:])
+        answers.append(wire.read())
+    assert {answer.status for answer in answers} == {200}
+    expected = [{"value": n} if n % 3 else {"status": "live"} for n in range(3000)]
+    assert [answer.json() for answer in answers] == expected
+
+
+def test_a_body_in_chunks_and_pieces_is_whole(serving: Serving) -> None:
+    body = json.dumps({"value": 7, "pad": "x" * 300_000}).encode()
+    for size in (7, 1000, 5000, 100_000):
+        parts = [body[at : at + size] for at in range(0, len(body), size)]
+        chunks = b"".join(b"%x;a=b\r\n%b\r\n" % (len(part), part) for part in parts)
+        head = b"POST /wait HTTP/1.1\r\nHost: test\r\nTransfer-Encoding: chunked\r\n\r\n"
+        with serving.wire() as wire:
+            wire.send(head, chunks, b"0\r\nX-Trailer: a\r\n\r\n", post("/wait", {"value": 8}))
+            assert [wire.read().json() for _ in range(2)] == [{"value": 7}, {"value": 8}]
 
 
 def test_a_slow_answer_is_not_overtaken_by_a_quick_one_on_its_connection(serving: Serving, gate: Gate) -> None:
@@ -227,6 +255,28 @@ def test_a_client_that_leaves_has_left_whichever_way_it_came(serving: Serving, g
         eventually(lambda: serving.gauge("requests_pending") == 0, "nobody waits")
 
 
+HOSTS = {"no": (), "two": ("Host: a", "Host: b"), "the same twice": ("Host: a", "host: a"), "one": ("Host: a",)}
+
+
+@pytest.mark.parametrize("is_behind", [False, True], ids=["alone", "pipelined"])
+@pytest.mark.parametrize("target", ["/wait", "/livez", "/nowhere", "http://test/wait", "/wait?a=b", "/w%61it"])
+@pytest.mark.parametrize("hosts", HOSTS)
+def test_a_request_names_one_host_whichever_way_it_comes(
+    serving: Serving, hosts: str, target: str, is_behind: bool
+) -> None:
+    method, body = ("GET", b"") if "wait" not in target else ("POST", b'{"value": 1}')
+    for version in ("1.1", "1.0"):
+        lines = [f"{method} {target} HTTP/{version}", *HOSTS[hosts], f"Content-Length: {len(body)}", "", ""]
+        with serving.wire() as wire:
+            wire.send(post("/wait", {"value": 2}) if is_behind else b"", "\r\n".join(lines).encode() + body)
+            if is_behind:
+                assert wire.read().status == 200
+            answer = wire.read()
+        is_right = hosts == "one" or (hosts == "no" and version == "1.0")
+        assert (answer.status == 400) == (not is_right), (hosts, version, answer)
+        assert is_right or "Host" in answer.json()["detail"]
+
+
 def test_a_refused_request_leaves_those_before_it_their_answers(gate: Gate) -> None:
     with Serving(MODELS / "waits.py", "--workers", "1", "--read-timeout", "0.5") as serving, serving.wire() as wire:
         wire.send(post("/wait", {"value": 1, "gate": str(gate.path)}), b"BAD\r\n\r\n")
@@ -276,3 +326,12 @@ def test_who_does_not_read_its_answers_gets_no_more_of_them() -> None:
         eventually(lambda: wire.is_read, "all of it read")
         time.sleep(1.0)
         assert memory_of(serving.pid) - before < 40_000_000
+
+
+@pytest.mark.parametrize("beginning", [b"\r", b"\n", b" "])
+def test_a_first_byte_that_begins_nothing_yet_is_no_error_of_ours(beginning: bytes) -> None:
+    with Serving(MODELS / "echo.py", "--workers", "1") as serving:
+        with serving.wire() as wire:
+            wire.send(beginning)
+            serving.http.get("/livez")  # by now it was read
+        assert "Traceback" not in serving.said

@@ -41,9 +41,9 @@ def test_each_network_tells_its_vote() -> None:
         answered = serving.http.post("/inference", json=body, headers={"timebound-details": "votes"})
         votes = json.loads(answered.headers["timebound-votes"])
         assert [(vote["member"], vote["answer"]["answer"]) for vote in votes] == [
-            ("lite", "玉"),
-            ("mobile_wide", "玉"),
             ("mobile_slim", "玉"),
+            ("mobile_wide", "玉"),
+            ("lite", "玉"),
         ]
 
 

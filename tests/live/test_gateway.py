@@ -119,9 +119,9 @@ def test_what_the_page_on_embedding_shows_is_what_happens(tmp_path: Path) -> Non
     subprocess.run([sys.executable, "-m", "pytest", "-q", "test_mood.py"], cwd=tmp_path, check=True)
 
 
-@pytest.mark.parametrize("deadline", [0, -1.0, float("nan"), float("inf")])
-def test_a_deadline_that_is_none_is_refused(deadline: float) -> None:
-    with pytest.raises(RequestError, match="give seconds above zero"):
+@pytest.mark.parametrize("deadline", [0, -1.0, float("nan"), float("inf"), "250ms", True])
+def test_a_deadline_that_is_none_is_refused(deadline: Any) -> None:
+    with pytest.raises(RequestError, match="give a number of seconds above zero"):
         asked("echo.py", lambda gateway: gateway.ask("echo", {"value": 1}, deadline=deadline))
 
 

@@ -178,10 +178,11 @@ def test_the_operator_lists_and_clears_and_nobody_else(pair: Pair) -> None:
     for name in ("clear-1", "clear-2"):
         ask(pair.one, {"value": 12, "id": name})
     eventually_found(pair.two, "/v1/results/counts/clear-2")
-    listed = get(pair.two, "/v1/results/counts").json()
+    listed = pair.two.operator.get("/v1/results/counts").json()
     assert {"clear-1", "clear-2"} <= {entry["key"] for entry in listed["results"]}
     # Asked for through a proxy, or by a web page under another name, it is nobody's business
-    foreign = [
+    foreign: list[dict[str, str]] = [
+        {},
         {"X-Forwarded-For": "10.0.0.1"},
         {"Forwarded": "for=10.0.0.1"},
         {"Via": "1.1 a"},
@@ -192,12 +193,12 @@ def test_the_operator_lists_and_clears_and_nobody_else(pair: Pair) -> None:
             url = f"{pair.one.url}/v1/results/{path}".rstrip("/")
             refused = pair.one.http.request(method, url, headers=headers)
             assert (refused.status_code, refused.json()["code"]) == (403, "forbidden")
-    # On this machine it is done, for both servers
-    assert pair.one.http.delete("/v1/results/counts/clear-1").json() == {"cleared": 1}
+    # By the operator's socket it is done, for both servers
+    assert pair.one.operator.delete("/v1/results/counts/clear-1").json() == {"cleared": 1}
     assert get(pair.one, "/v1/results/counts/clear-1").status_code == 404
     eventually(lambda: get(pair.two, "/v1/results/counts/clear-1").status_code == 404, "the other server forgetting")
     assert get(pair.two, "/v1/results/counts/clear-2").status_code == 200
-    assert pair.two.http.delete("/v1/results/contents").json()["cleared"] >= 0
+    assert pair.two.operator.delete("/v1/results/contents").json()["cleared"] >= 0
     assert ask(pair.two, {"value": 12, "id": "clear-1"}).headers["timebound-source"] == "computed"
 
 

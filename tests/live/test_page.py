@@ -6,6 +6,7 @@ import base64
 import io
 import json
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 from PIL import Image
 from tests.live.browser import Browser
 from tests.live.gate import Gate
-from tests.live.serving import MODELS, Serving
+from tests.live.serving import MODELS, Serving, clean_environment
 
 from timebound.admission.keys import hash_of
 from timebound.scaffold.scaffold import write_application
@@ -83,21 +84,23 @@ def body(browser: Browser) -> Any:
 def copied(browser: Browser) -> str:
     """What the Copy button puts on the clipboard."""
     browser.run(
-        "Object.defineProperty(navigator, 'clipboard', { value: { writeText: async (t) => (window.took = t) } })"
+        "Object.defineProperty(navigator, 'clipboard', "
+        "{ configurable: true, value: { writeText: async (t) => (window.took = t) } })"
     )
-    browser.click(within(".curl button"))
+    browser.run("window.took = ''")
+    browser.click(within(".same button"))
     return str(browser.wait_for("window.took"))
 
 
 def test_a_character_drawn_on_the_page_is_read_and_every_member_votes(demo: Serving, browser: Browser) -> None:
     for name, look in {"page": {}, "page-dark": {"dark": True}, "page-phone": {"width": 390, "height": 844}}.items():
         browser.open(demo.url + "/", **look)  # type: ignore[arg-type]
-        browser.wait_for("document.querySelectorAll('.tile').length === 11")
+        browser.wait_for("document.querySelectorAll('.tile').length === 18")
         browser.draw(within(".paper canvas"), *BRAVE)
         send(browser)
         assert browser.text(within(".word .big")) == "勇"
         votes = browser.run("[...document.querySelectorAll('.ballot')].map((one) => one.innerText.split(/\\s+/))")
-        assert [vote[:2] for vote in votes] == [["lite", "勇"], ["mobile_wide", "勇"], ["mobile_slim", "勇"]]
+        assert [vote[:2] for vote in votes] == [["mobile_slim", "勇"], ["mobile_wide", "勇"], ["lite", "勇"]]
         assert "full" in browser.text(within(".came .facts"))
         assert "infer" in browser.text(within(".legend"))
         assert browser.run("document.documentElement.scrollWidth <= innerWidth"), "it fits the screen"
@@ -125,6 +128,14 @@ def test_a_sample_is_answered_by_one_click(demo: Serving, browser: Browser) -> N
     assert browser.text(within(".word .big")) == "玉"
 
 
+def test_samples_on_forms_are_read_or_are_none_of_the_800(demo: Serving, browser: Browser) -> None:
+    browser.open(demo.url + "/")
+    for title, said in {"林": "林", "他": "none of the 800"}.items():
+        browser.click(f".tile[title='{title}']")
+        browser.wait_for(f"document.querySelector({json.dumps(within('.word .big'))})?.innerText === '{said}'")
+        browser.picture(OUT / f"page-form-{'read' if title == said else 'none'}.png")
+
+
 def test_the_copied_call_gives_the_same_answer(demo: Serving, browser: Browser) -> None:
     browser.open(demo.url + "/")
     browser.find(".paper canvas")
@@ -133,6 +144,57 @@ def test_the_copied_call_gives_the_same_answer(demo: Serving, browser: Browser) 
     said = subprocess.run(["bash", "-c", copied(browser)], capture_output=True, text=True, check=True, timeout=20)
     assert json.loads(said.stdout.splitlines()[-1])["answer"] == "勇"
     assert "timebound-source: stored" in said.stdout, "it has the same key, so it is the same request"
+
+
+def run_python(browser: Browser, folder: Path, *, fails: bool = False) -> list[str]:
+    """What the program on the Python tab prints, line by line; or what it complains of if it `fails`."""
+    browser.click(within(".same input[value=python]"))
+    program, clean = [sys.executable, "-c", copied(browser)], clean_environment()
+    done = subprocess.run(program, cwd=folder, capture_output=True, text=True, timeout=30, env=clean, check=False)
+    assert (done.returncode != 0) is fails, done.stderr
+    return (done.stderr if fails else done.stdout).splitlines()
+
+
+def test_the_copied_python_program_gives_the_same_answer(demo: Serving, browser: Browser, tmp_path: Path) -> None:
+    browser.open(demo.url + "/")
+    browser.find(".paper canvas")
+    browser.draw(within(".paper canvas"), *BRAVE)
+    browser.fill(within(".options input[type=number]"), "5000")
+    send(browser)
+    value, how = run_python(browser, tmp_path)
+    assert "'answer': '勇'" in value
+    assert how == "full stored", "it has the same key, so it is the same request"
+    shown = browser.text(within("pre[aria-label='The same call for Python']"))
+    assert "deadline=5" in shown
+    assert "… " in shown, "the picture is cut where it is only shown"
+    assert not browser.is_seen(within("pre[aria-label='The same call for curl']"))
+    browser.picture(OUT / "page-python.png")
+
+
+def test_a_body_of_any_kind_is_written_in_python(showcase: Serving, browser: Browser, tmp_path: Path) -> None:
+    browser.open(showcase.url + "/#mood")
+    browser.click(within(".ways input[value=json]"))
+    text = r'{"text": "good \ud83d\ude00 \/ \"day\" \n # é", "shout": true, "tags": [], "max_words": 20}'
+    browser.fill(within("textarea[aria-label]"), text)
+    assert "'label': 'POSITIVE'" in run_python(browser, tmp_path)[0]
+    browser.fill(within("textarea[aria-label]"), '{"text": ')
+    assert "BadRequest: the body is not valid JSON" in run_python(browser, tmp_path, fails=True)[-1]
+
+    browser.open(showcase.url + "/#count")
+    browser.fill(within("textarea.prose"), "Grüße, it's me")
+    assert run_python(browser, tmp_path)[0] == "{'bytes': 16, 'first': '47'}"
+    browser.click(within(".ways input[value=file]"))
+    (tmp_path / "some.bin").write_bytes(b"\xff" * 77)
+    browser.upload(within("input[type=file]"), tmp_path / "some.bin")
+    browser.wait_for(f"document.querySelector({json.dumps(within('.drop'))}).innerText.includes('some.bin')")
+    assert run_python(browser, tmp_path)[0] == "{'bytes': 77, 'first': 'ff'}"
+
+    browser.open(showcase.url + "/#mirror")
+    browser.find(within(".paper canvas"))
+    Image.new("L", (8, 8)).save(tmp_path / "photo.jpg")
+    assert "PNG" in run_python(browser, tmp_path)[0]
+    browser.draw(within(".paper canvas"), [(0.2, 0.2), (0.2, 0.8)])
+    assert "PNG" in run_python(browser, tmp_path)[0]
 
 
 def test_a_text_is_typed_and_its_answer_read(showcase: Serving, browser: Browser) -> None:
@@ -358,6 +420,8 @@ def test_the_page_asks_for_a_key_where_the_server_wants_one(one_browser: Browser
         one_browser.find(within("button.main"))
         send(one_browser)
         assert "YOUR-KEY" in one_browser.text(".card:not([hidden]) pre[aria-label='The same call for curl']")
+        one_browser.click(within(".same input[value=python]"))
+        assert 'api_key="YOUR-KEY"' in one_browser.text(within("pre[aria-label='The same call for Python']"))
         assert "sesame" not in one_browser.run("document.body.innerText")
         one_browser.open(f"{serving.url}/docs")
         one_browser.find(".opblock")

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.live
 
 _FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.M | re.S)
 _ADDRESS = "http://127.0.0.1:8000"
-_VARYING = ("server_timestamp", "confidence")  # by the hour, and a little by the processor
+_VARYING = ("server_timestamp", "confidence", "character_confidence")  # by the hour, and a little by the processor
 
 
 def blocks(language: str) -> list[str]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import signal
+import socket
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.live.serving import Serving, eventually
+from tests.live.serving import MODELS, Serving, clean_environment, eventually
 
 pytestmark = pytest.mark.live
 
@@ -74,7 +77,7 @@ def test_every_request_is_answered_through_reloads_of_new_code(tmp_path: Path) -
         pids = {worker["pid"] for worker in serving.workers()}
         for word in ("two", "three"):
             write(file, word)
-            answer = serving.http.post("/v1/reload")
+            answer = serving.operator.post("/v1/reload")
             assert answer.json() == {"models": ["word"]}
             eventually(lambda: word in asking.words(), f"an answer of {word}")  # noqa: B023
             after = len(asking.answers)
@@ -91,7 +94,7 @@ def test_code_that_cannot_be_loaded_never_takes_a_request(tmp_path: Path) -> Non
     with Serving(file) as serving, Asking(serving) as asking:
         eventually(lambda: asking.answers, "an answer")
         write(file, "two", load='raise ValueError("no weights")')
-        answer = serving.http.post("/v1/reload")
+        answer = serving.operator.post("/v1/reload")
         assert (answer.status_code, answer.json()["code"]) == (409, "reload_failed")
         assert "no weights" in answer.json()["detail"]
         assert "no weights" in serving.wait_for_line("not changed")["message"]
@@ -108,7 +111,7 @@ def test_a_model_that_is_gone_after_a_reload_is_unknown(tmp_path: Path) -> None:
     with Serving(file) as serving:
         assert serving.http.post("/predictions/word", json={"n": 1}).status_code == 200
         file.write_text(file.read_text().replace("class Word", "class Phrase"))
-        assert serving.http.post("/v1/reload").json() == {"models": ["phrase"]}
+        assert serving.operator.post("/v1/reload").json() == {"models": ["phrase"]}
         assert serving.http.post("/predictions/word", json={"n": 1}).json()["code"] == "unknown_model"
         assert serving.http.post("/predictions/phrase", json={"n": 1}).status_code == 200
 
@@ -119,3 +122,47 @@ def test_a_reload_is_the_operators(tmp_path: Path) -> None:
     with Serving(file) as serving:
         answer = serving.http.post("/v1/reload", headers={"X-Forwarded-For": "10.1.2.3"})
         assert (answer.status_code, answer.json()["code"]) == (403, "forbidden")
+
+
+def test_a_path_that_is_taken_is_told_at_the_start_and_refused_by_a_reload(tmp_path: Path) -> None:
+    file = tmp_path / "app.py"
+    write(file, "one")
+    sound = file.read_text()
+    other = sound[sound.index("class Word") :].replace("class Word", "class Phrase")
+    doubled = sound + "\n" + other.replace("(tb.Model):", "(tb.Model):\n    path = '/predictions/word'", 1)
+    taken = sound.replace("(tb.Model):", "(tb.Model):\n    path = '/ui/app.js'", 1)
+    troubles = {doubled: "would both answer at '/predictions/word'", taken: "'/ui/app.js' is one of the server's own"}
+    with Serving(file) as serving:
+        for code, why in troubles.items():
+            file.write_text(code)
+            answer = serving.operator.post("/v1/reload")
+            assert (answer.status_code, answer.json()["code"]) == (409, "reload_failed")
+            assert why in answer.json()["detail"]
+            assert serving.http.post("/predictions/word", json={"n": 1}).json()["word"] == "one"
+            assert "javascript" in serving.http.get("/ui/app.js").headers["content-type"]
+    for code, why in troubles.items():
+        file.write_text(code)
+        command = [sys.executable, "-m", "timebound.cli", "serve", str(file), "--port", "0"]
+        environment = clean_environment()
+        started = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60, env=environment)
+        assert (started.returncode, started.stderr.count("\n")) == (2, 1)
+        assert why in started.stderr
+
+
+def test_a_reload_of_all_tells_what_each_server_said(tmp_path: Path) -> None:
+    app, broken = tmp_path / "app.py", tmp_path / "broken.py"
+    for file in (app, broken):
+        file.write_text((MODELS / "echo.py").read_text())
+    token = ("--workers", "1", "--admin-token", "s3cret")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        nobody = taken.getsockname()[1]
+    with Serving(app, *token) as first, Serving(broken, *token) as second:
+        broken.write_text("raise ValueError('no weights')")
+        addresses = ",".join(f"127.0.0.1:{port}" for port in (second.port, nobody, first.port))
+        command = [sys.executable, "-m", "timebound", "reload", "--all", addresses, "--admin-token", "s3cret"]
+        ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    lines = ran.stdout.splitlines()
+    assert ran.returncode == 1
+    assert "no weights" in lines[0]
+    assert "Connection refused" in lines[1]
+    assert lines[2:] == [f"http://127.0.0.1:{first.port}: serving echo", "1 of 3 reloaded"]

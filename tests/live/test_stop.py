@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
+import time
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from tests.live.gate import Gate
-from tests.live.serving import MODELS, Serving, eventually
+from tests.live.serving import MODELS, Serving, clean_environment, eventually
 from tests.live.wire import Wire, get, post
 
 pytestmark = pytest.mark.live
@@ -113,9 +116,45 @@ def test_a_stuck_model_is_waited_for_no_longer_than_the_grace_time(gate: Gate) -
     options = ("--workers", "1", "--grace", "0.5")
     with Serving(MODELS / "waits.py", *options) as serving, send_what_waits(serving, gate) as wire:
         serving.signal(signal.SIGTERM)
-        assert serving.wait() == 0
+        assert serving.wait() == 3
         assert serving.wait_for_line("the grace time is over")["unanswered"] == 1
         assert wire.read_to_end() == b""
+        assert_gone(serving)
+
+
+MUCH = 30_000_000
+"""More than the system's own buffers take at once."""
+
+
+def stop_while_much_is_unread(serving: Serving, wire: Wire) -> None:
+    wire.send(post("/predictions/much", {"size": MUCH}))
+    wire.take_in(1)
+    eventually(lambda: serving.gauge("requests_pending") == 0, "the answer written")
+    serving.signal(signal.SIGTERM)
+    serving.wait_for_line("stopping")
+
+
+def test_who_goes_on_reading_is_waited_for_up_to_the_grace_time() -> None:
+    options = ("--workers", "1", "--grace", "30")
+    with Serving(MODELS / "answers_much.py", *options) as serving, serving.wire() as wire:
+        stop_while_much_is_unread(serving, wire)
+        slow_until = time.monotonic() + 4  # time has to pass: a server that did not wait would be gone by then
+        while time.monotonic() < slow_until:
+            wire.take_in(50_000)
+            time.sleep(0.05)
+        answer = wire.read()
+        assert (len(answer.body), answer.is_whole) == (MUCH, True)
+        assert serving.wait() == 0
+        assert_gone(serving)
+
+
+@pytest.mark.parametrize("options", [("--grace", "1.5"), ("--grace", "30", "--write-timeout", "0.5")])
+def test_who_does_not_read_is_cut_and_the_log_and_the_exit_code_say_so(options: tuple[str, ...]) -> None:
+    with Serving(MODELS / "answers_much.py", "--workers", "1", *options) as serving, serving.wire() as wire:
+        stop_while_much_is_unread(serving, wire)
+        assert serving.wait() == 3
+        assert serving.wait_for_line("clients were cut off")["clients"] == 1
+        assert serving.wait_for_line("stopped")["cut_off"] == 1
         assert_gone(serving)
 
 
@@ -155,3 +194,34 @@ def test_workers_leave_when_the_gateway_is_killed(gate: Gate) -> None:
     with Serving(MODELS / "waits.py", "--workers", "2") as serving, send_what_waits(serving, gate):
         serving.signal(signal.SIGKILL)
         eventually(lambda: not serving.processes_left(), "the end of every worker, also of the busy one")
+
+
+def test_with_a_delay_it_is_not_ready_and_still_serves(gate: Gate) -> None:
+    with Serving(MODELS / "waits.py", "--workers", "1", "--drain-delay", "600") as serving:
+        serving.signal(signal.SIGTERM)
+        eventually(lambda: not serving.is_ready(), "readiness to turn false")
+        assert serving.http.get("/readyz").json()["reason"] == "draining"
+        with serving.wire() as wire:  # a new connection too
+            wire.send(post("/wait", {"value": 5}))
+            assert wire.read().status == 200
+        assert serving.process.poll() is None
+        serving.signal(signal.SIGTERM)
+        assert serving.wait() == 130
+
+
+def test_after_the_delay_it_leaves() -> None:
+    with Serving(MODELS / "echo.py", "--workers", "1", "--drain-delay", "0.3") as serving:
+        serving.signal(signal.SIGTERM)
+        assert serving.wait() == 0
+
+
+def test_a_gateway_that_lets_others_go_first_says_so() -> None:
+    with Serving(MODELS / "echo.py", "--workers", "1") as serving:
+        is_nice = os.nice(0) > 0
+        assert bool(serving.lines("the gateway runs at a nice value above 0")) == is_nice
+    command = ["nice", "-n", "3", sys.executable, "-m", "timebound", "serve", str(MODELS / "echo.py"), "--port", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=clean_environment()) as process:
+        assert process.stderr is not None
+        assert any("nice value above 0" in line for line in iter(process.stderr.readline, ""))
+        process.send_signal(signal.SIGTERM)
+        process.communicate()

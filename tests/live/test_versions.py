@@ -50,7 +50,7 @@ def test_requests_are_divided_by_share_and_stay_with_their_version(folder: Path)
     with Serving(folder) as serving:
         assert ask(serving, "before") == "two", "the newest, unless told otherwise"
         assert main(["traffic", "word", "1=1", "2=1", "--url", serving.url]) == 0
-        assert serving.http.get("/v1/models/word/traffic").json()["split"] == {"1": 0.5, "2": 0.5}
+        assert serving.operator.get("/v1/models/word/traffic").json()["split"] == {"1": 0.5, "2": 0.5}
         words = [ask(serving, f"k{number}") for number in range(60)]
         assert 10 < Counter(words)["one"] < 50
         assert ask(serving, "a", "/predictions/word/1") == "one"
@@ -58,7 +58,7 @@ def test_requests_are_divided_by_share_and_stay_with_their_version(folder: Path)
         unknown = serving.http.post("/predictions/words", json={"id": "c"}).json()
         assert unknown["detail"].endswith("this server has: word")
         # The same keys under other names of theirs: nothing is stored, and they draw the same version again.
-        assert serving.http.delete("/v1/results/word").json()["cleared"] > 0
+        assert serving.operator.delete("/v1/results/word").json()["cleared"] > 0
         assert [ask(serving, f"k{number}") for number in range(60)] == words
         versions = {
             serving.http.post("/predictions/word", json={"id": n}).headers["timebound-version"] for n in "abcdefgh"
@@ -79,7 +79,7 @@ def test_a_shadow_is_compared_and_never_sent(folder: Path) -> None:
         # And the way back leads to it again
         assert main(["traffic", "word", "2=1", "--url", serving.url]) == 0
         assert main(["rollback", "word", "--url", serving.url]) == 0
-        traffic = serving.http.get("/v1/models/word/traffic").json()
+        traffic = serving.operator.get("/v1/models/word/traffic").json()
         assert (traffic["split"], traffic["shadow"]) == ({"1": 1.0}, ["2"])
 
 
@@ -110,6 +110,27 @@ def test_a_new_version_in_a_watched_folder_is_served(folder: Path) -> None:
         write(folder, 3, "three")
         numbers = iter(range(10_000))
         eventually(lambda: ask(serving, f"k{next(numbers)}") == "three", "the new version")
+
+
+def await_changes(serving: Serving, count: int) -> None:
+    eventually(lambda: len(serving.lines("the target has changed")) == count, f"change {count} was seen")
+
+
+NOT_UTF_8 = b'{"split": {"1": 1}, "shadow": ["\xff"]}'
+BROKEN = [b"{", b"[" * 100_000, NOT_UTF_8, b'{"split": {"7": 1}}', b'{"split": {"1": 1e999}}']
+
+
+def test_a_broken_division_is_told_and_does_not_end_the_watch(folder: Path) -> None:
+    with Serving(folder, "--watch", "--workers", "1") as serving:
+        for number, text in enumerate(BROKEN):
+            (folder / "word/traffic.json").write_bytes(text)
+            await_changes(serving, number + 1)
+            assert ask(serving, f"meanwhile {number}") == "two"
+        (folder / "word/traffic.json").write_text('{"split": {"1": 1}}')
+        numbers = iter(range(10_000))
+        eventually(lambda: ask(serving, f"k{next(numbers)}") == "one", "the division that can be read")
+        assert "Traceback" not in serving.said
+        assert len([line for line in serving.lines("") if line["level"] == "error"]) == len(BROKEN)
 
 
 def test_nobody_there_to_reload_is_said_in_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:

@@ -48,7 +48,7 @@ def test_a_worker_that_was_stopped_is_replaced_and_its_request_answered() -> Non
         assert serving.wait_for_line("a batch was lost")["loss"] == "stopped"
 
 
-@pytest.mark.parametrize("harm", ["hang", "crash", "exit"])
+@pytest.mark.parametrize("harm", ["crash", "exit"])
 def test_only_the_guilty_item_of_a_batch_fails_and_it_is_not_run_again(gate: Gate, harm: str) -> None:
     with ExitStack() as stack:
         serving = stack.enter_context(Serving(MODELS / "breaks.py", "--workers", "1", "--slots", "1"))
@@ -88,14 +88,15 @@ def test_a_request_in_another_slot_of_the_worker_is_answered(gate: Gate) -> None
 
 
 def test_other_workers_serve_while_one_is_being_killed() -> None:
-    with Serving(MODELS / "breaks.py", "--workers", "2", "--slots", "1") as serving, serving.wire() as wire:
+    flags = ("--workers", "2", "--slots", "1", "--deadline", "2")
+    with Serving(MODELS / "breaks.py", *flags) as serving, serving.wire() as wire:
         eventually(lambda: serving.gauge("workers_up") == 2, "both workers")
         teach(serving)
         wire.send(post(PATH, {"value": 1, "harm": "hang"}))
         for value in range(30):
             assert ask(serving, value).json() == value
             assert serving.is_ready()
-        assert wire.read().json()["code"] == "crashes_worker"
+        assert wire.read().status == 504
 
 
 def test_a_batch_too_large_for_the_memory_is_computed_in_parts_and_the_next_are_smaller(gate: Gate) -> None:

@@ -26,7 +26,9 @@ NO_TIME = Timing()
 class World:
     """A dispatcher for one model, the batches it sent, what it decided, asked and delivered."""
 
-    def __init__(self, *, early_s: float = 0.0, store: Memory | None = None, **info: Any) -> None:
+    def __init__(
+        self, *, early_s: float = 0.0, store: Memory | None = None, max_queue: int = 4096, **info: Any
+    ) -> None:
         self.clock = ManualClock(100.0)
         self.loop = PunctualLoop(self.clock, early_s=early_s)  # type: ignore[abstract]
         self.info = ModelInfo(name="m", warm_up_s=WARM_UP_S, **info)
@@ -54,6 +56,7 @@ class World:
             margin_s=MARGIN_S,
             store=self.store,
             wall=lambda: 0.0,
+            max_queue=max_queue,
         )
         self.catalogue.listen(self.dispatcher.add_model, self.dispatcher.remove_model)
         self.catalogue.update([self.info], {})

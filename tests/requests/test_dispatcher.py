@@ -13,7 +13,9 @@ from tests.requests.gateway import NO_TIME, WARM_UP_S, World
 
 from timebound.errors import DeadlineMissed, Refusal, RequestError
 from timebound.events import BatchLost, BatchStarted
+from timebound.requests.models import Models
 from timebound.requests.request import Request
+from timebound.scheduler.scheduler import Scheduler
 from timebound.types import ModelInfo, Outcome, Question, Report, Result, Timing
 
 
@@ -76,6 +78,22 @@ def test_a_slot_gets_its_next_batch_before_answers_are_delivered() -> None:
     assert world.batch() == ["two"]
     assert sent_by_then == [0]
     assert world.answered() == ["one"]
+
+
+def test_somebody_who_cannot_take_an_answer_hurts_nobody_else(caplog: pytest.LogCaptureFixture) -> None:
+    world = World()
+    world.up("a")
+
+    def refuse(result: object) -> None:
+        raise RuntimeError("the future is finished")
+
+    world.dispatcher.submit(Question("bad", "m", b"bad", 100.0, 101.0), refuse)
+    world.submit("one", "two")
+    world.loop.run_due()
+    while world.running:
+        world.answer("a")
+    assert [name for name, _ in world.delivered] == ["one", "two"]
+    assert (world.dispatcher.waiting, len(caplog.records)) == (0, 1)
 
 
 def test_an_answer_tells_how_it_came_about() -> None:
@@ -394,5 +412,13 @@ def test_a_batch_that_hangs_is_found_though_predictions_were_far_off() -> None:
     world.loop.advance(0.4)  # far more than the warm-up promised
     world.answer("a", members=1)
     world.answer("b")
-    world.loop.advance(31.0)
+    world.loop.advance(11.0)
     assert sorted(world.killed) == ["a", "b"]
+
+
+def test_what_was_learned_of_a_removed_model_is_forgotten() -> None:
+    profiles: dict[str, object] = {"old": {}, "m": {}}
+    models = Models(Scheduler(0.010), profiles, max_queue=10)
+    models.add(ModelInfo(name="old", warm_up_s=0.001))
+    models.remove("old", None)
+    assert profiles == {"m": {}}

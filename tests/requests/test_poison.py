@@ -7,24 +7,25 @@ from math import inf
 import pytest
 from tests.requests.gateway import World
 
-from timebound.errors import CrashesWorker
+from timebound.errors import CrashesWorker, Refusal
 from timebound.events import BatchesShrunk
 from timebound.requests.identity import Identity
-from timebound.requests.quarantine import FIRST_LOCK_S, LONGEST_LOCK_S, MOST_BODIES, Quarantine, mark_of
+from timebound.requests.kin import MOST_TRAITS, Kin
+from timebound.requests.quarantine import FIRST_LOCK_S, LONGEST_LOCK_S, MOST_BODIES, OFTEN, Quarantine, mark_of
 from timebound.requests.request import Request
 from timebound.scheduler.served import Served
-from timebound.scheduler.survivors import grow, short_of_memory
+from timebound.scheduler.survivors import MOST_SUSPECTS, grow, short_of_memory
 from timebound.scheduler.ticket import ModelSpec
 from timebound.types import Loss, ModelInfo, Outcome, Report, Timing
 
 
-def learn(world: World, slot: str, times: int = 5) -> None:
+def learn(world: World, *slots: str, times: int = 5) -> None:
     """Have enough batches of known length that a hang can be told."""
-    for number in range(times):
+    for number in range(times * len(slots)):  # slots take turns
         world.submit(f"known{number}")
         world.loop.run_due()
         world.loop.advance(0.001)
-        world.answer(slot)
+        world.answer(slots[number % len(slots)])
     world.delivered.clear()
     world.sent.clear()
 
@@ -48,9 +49,9 @@ def test_a_batch_far_past_its_prediction_has_its_worker_killed_once() -> None:
     world.up("a1")
     learn(world, "a1")
     start(world, "stuck")
-    pass_time(world, 4.0)
+    pass_time(world, 25.0)  # half of its time
     assert world.killed == []
-    pass_time(world, 2.0)
+    pass_time(world, 1.0)
     assert world.killed == ["a1"]
     pass_time(world, 20.0)
     assert world.killed == ["a1"]
@@ -58,6 +59,91 @@ def test_a_batch_far_past_its_prediction_has_its_worker_killed_once() -> None:
     world.up("b1")
     world.answer("b1")
     assert world.answered() == ["stuck"]
+
+
+def test_with_a_deadline_of_one_second_a_hang_is_found_before_it_so_that_who_waits_runs_again() -> None:
+    world = World(deadline_s=1.0)
+    world.up("a1", "b1")
+    learn(world, "a1", "b1")
+    start(world, "stuck", timeout_s=1.0)
+    pass_time(world, 0.7)
+    assert world.killed == ["a1"]
+    world.down("a1", loss=Loss.STOPPED)
+    world.answer("b1")
+    assert world.answered() == ["stuck"]
+
+
+def test_one_slow_request_among_fast_ones_is_not_killed_within_its_own_time() -> None:
+    world = World(deadline_s=1.0)
+    world.up("a1")
+    learn(world, "a1", times=70)
+    start(world, "slow", timeout_s=10.0)
+    pass_time(world, 2.0)
+    assert world.killed == []
+    world.answer("a1")
+    assert world.answered() == ["slow"]
+
+
+def test_a_suspect_that_is_only_slow_may_use_all_of_its_time_and_is_cleared_by_its_answer() -> None:
+    world = World(deadline_s=1.0)
+    world.up("a1", "b1")
+    learn(world, "a1", "b1")
+    for _ in range(3):  # its worker is always lost in the middle of it
+        start(world, "slow", timeout_s=10.0)
+        slot = next(iter(world.running))
+        world.down(slot)
+        world.up(slot)
+        pass_time(world, 6.0)
+        assert world.killed == []
+        world.answer(next(iter(world.running)))
+    assert world.answered() == ["slow"] * 3
+    assert world.errors() == {}
+
+
+def test_a_batch_whose_like_this_worker_never_ran_is_no_hang() -> None:
+    world = World(deadline_s=1.0, has_fallback=True)
+    world.up("a1", "a2")
+    learn(world, "a1", "a2")
+    for turn in range(2):  # in one worker, and in the next, which knows nothing of the first
+        world.submit(*(f"{turn}-{number}" for number in range(8)))
+        world.loop.run_due()
+        slots = list(world.running)
+        pass_time(world, 9.0)
+        assert world.killed == []
+        for slot in slots:
+            world.answer(slot)
+        world.down("a1", "a2", loss=Loss.GONE)
+        world.up("b1", "b2")
+
+
+def test_a_first_time_that_takes_longer_than_any_should_is_given_more_time_in_the_next_worker() -> None:
+    world = World(deadline_s=1.0)
+    for slot in ("a1", "b1", "c1"):
+        world.up(slot)
+        learn(world, slot)
+        start(world, f"one {slot}", f"two {slot}", timeout_s=1.0)
+        assert len(world.running[slot]) == 2
+        pass_time(world, 30.0)
+        if slot in world.killed:
+            world.down(slot, loss=Loss.HUNG)
+    assert world.killed == ["a1", "b1"]
+
+
+def test_a_batch_size_that_this_worker_has_run_can_hang() -> None:
+    world = World(deadline_s=1.0, has_fallback=True)
+    world.up("a1")
+    learn(world, "a1")
+    for turn in range(2):
+        world.submit(*(f"{turn}-{number}" for number in range(4)))
+        world.loop.run_due()
+        while len(world.running["a1"]) != 4:
+            world.answer("a1")
+            world.submit(*(f"{turn}-{number}" for number in range(4)))
+            world.loop.run_due()
+        pass_time(world, 2.0)
+        if not turn:
+            world.answer("a1")
+    assert world.killed == ["a1"]
 
 
 def test_no_timer_is_set_while_nothing_runs() -> None:
@@ -320,7 +406,7 @@ def test_a_hang_is_found_though_the_loop_stalls_again_and_again() -> None:
     world.up("a1")
     learn(world, "a1")
     start(world, "stuck")
-    for _ in range(100):
+    for _ in range(150):  # 30 s, of its 50
         world.loop.pause(0.15)
         world.loop.advance(0.05)
     assert world.killed == ["a1"]
@@ -337,3 +423,159 @@ def test_memory_that_is_short_never_enlarges_the_batches_of_a_fixed_size(size: i
     world.dispatcher.report("a1", Report(outcomes, Timing(), 1, 1, is_short_of_memory=True))
     world.loop.run_due()
     assert len(world.running["a1"]) == 1
+
+
+# ---------------------------------------------------------------------- what guilty ones have in common
+
+
+def poison(number: int) -> str:
+    return f'{{"value": {number}, "harm": "crash"}}'
+
+
+def die_until_told(world: World, name: str) -> int:
+    """How many workers one deadly request takes; the others answer what they run."""
+    start(world, name)
+    for deaths in range(6):
+        for slot in [slot for slot, bodies in world.running.items() if name.encode() not in bodies]:
+            world.answer(slot)
+        slots = [slot for slot, bodies in world.running.items() if name.encode() in bodies]
+        if not slots:
+            return deaths
+        world.down(slots[0])
+        world.up(slots[0])
+    raise AssertionError("it is run again and again")
+
+
+def test_who_changes_a_field_each_time_takes_one_worker_each_and_no_other_request() -> None:
+    world = World(deadline_s=50.0)
+    world.up("a1", "b1")
+    learn(world, "a1", "b1")
+    deaths = []
+    for number in range(5):
+        start(world, *(f'{{"value": {number * 10 + other}, "harm": ""}}' for other in range(3)))
+        deaths.append(die_until_told(world, poison(number)))
+    assert deaths[2:] == [1, 1, 1]
+    assert set(world.errors()) == {poison(number) for number in range(5)}
+    assert len(world.answered()) == 15
+
+
+def test_what_the_innocent_have_in_common_with_the_guilty_is_not_held_against_them() -> None:
+    world = World(deadline_s=50.0)
+    world.up("a1", "b1")
+    learn(world, "a1", "b1")
+    for number in range(3):
+        for other in range(4):  # the same sender and the same fields
+            start(world, f'{{"value": {number * 10 + other}, "harm": ""}}')
+            world.answer(next(iter(world.running)))
+        die_until_told(world, poison(number))
+    request = world.attempts[poison(0)].request
+    assert request.is_suspect
+    start(world, '{"value": 99, "harm": ""}')
+    assert not world.attempts['{"value": 99, "harm": ""}'].request.is_suspect
+
+
+def test_what_is_remembered_of_the_guilty_has_a_bound() -> None:
+    world = World(deadline_s=50.0)
+    kin = Kin()
+    for number in range(3 * MOST_TRAITS):
+        world.submit(f'{{"a{number}": 1}}')
+        kin.blame(world.attempts[f'{{"a{number}": 1}}'].request, 0.0)
+    assert len(kin) == MOST_TRAITS
+
+
+def lose_in_company(world: World, number: int, body: str) -> bool:
+    """A deadly request goes down with others, and nobody has the time to try them again; unless its kind is known."""
+    names = [f'{{"value": {10 * number + other}, "harm": ""}}' for other in range(2)]
+    start(world, names[0])
+    world.submit(body, *names[1:], timeout_s=1.0)
+    if world.attempts[body].request.is_kin:
+        return True
+    world.answer("a1")
+    assert body.encode() in world.running["a1"]
+    assert len(world.running["a1"]) > 1
+    world.loop.advance(0.999)
+    world.down("a1", loss=Loss.HUNG)
+    world.up("a1")
+    return False
+
+
+def test_who_hangs_and_is_never_tried_alone_is_known_by_what_was_lost_with_it() -> None:
+    world = World(deadline_s=50.0, max_batch=8)
+    world.up("a1")
+    learn(world, "a1")
+    for number in range(12):
+        for other in range(40):
+            start(world, f'{{"value": {1000 + 40 * number + other}, "harm": ""}}')
+            world.answer("a1")
+        if lose_in_company(world, number, poison(number)):
+            break
+    assert 1 < number < 11, "not after the first, and not never"
+    start(world, '{"value": 77, "harm": ""}')
+    assert not world.attempts['{"value": 77, "harm": ""}'].request.is_kin
+
+
+def test_values_of_one_kind_are_something_in_common() -> None:
+    world = World(deadline_s=50.0)
+    world.up("a1", "b1")
+    learn(world, "a1", "b1")
+    deaths = []
+    for number in range(5):
+        for other in range(4):
+            start(world, f'{{"value": {number * 10 + other}}}')
+            world.answer(next(iter(world.running)))
+        deaths.append(die_until_told(world, f'{{"value": {123456789 + 7 * number}}}'))
+    assert deaths[2:] == [1, 1, 1]
+
+
+def test_the_last_worker_is_not_risked_for_a_kind_that_kills_though_its_time_runs_out() -> None:
+    world = World(deadline_s=50.0, max_batch=1)
+    world.up("a1", "b1")
+    learn(world, "a1", "b1")
+    one, two, *others = [f'{{"value": {number}, "harm": ""}}' for number in range(20)]
+    for number in range(2):
+        die_until_told(world, poison(number))
+        for other in others:
+            start(world, other)
+            world.answer(next(iter(world.running)))
+    start(world, one)
+    world.down(next(iter(world.running)), loss=Loss.KILLED)  # one of the two workers is on its way
+    start(world, two)
+    world.submit(poison(2), timeout_s=0.05)
+    assert world.attempts[poison(2)].request.is_kin
+    world.answer(next(iter(world.running)))
+    assert poison(2).encode() not in [body for bodies in world.running.values() for body in bodies]
+
+
+def test_one_death_proves_it_while_others_are_found_guilty_again_and_again() -> None:
+    quarantine = Quarantine()
+    for number in range(OFTEN):
+        assert not quarantine.lost_alone(b"%d" % number, Loss.CRASHED, 1.0)
+        assert quarantine.lost_alone(b"%d" % number, Loss.CRASHED, 1.0)
+    assert quarantine.lost_alone(b"new", Loss.CRASHED, 2.0)
+    assert not quarantine.lost_alone(b"much later", Loss.CRASHED, 100.0)
+
+
+def test_only_so_many_suspects_wait_and_the_others_are_told_at_once() -> None:
+    world = World(deadline_s=50.0)
+    world.up("a1", "b1")
+    learn(world, "a1", "b1")
+    for number in range(2):
+        die_until_told(world, poison(number))
+    for number in range(2 * 5 * 100):  # so many innocents that a hundred of the deadly kind are still something special
+        start(world, f'{{"value": {number}, "harm": ""}}')
+        world.answer(next(iter(world.running)))
+    world.submit(*(poison(number) for number in range(10, 110)))
+    refused = [name for name, kind in world.errors().items() if kind is Refusal]
+    assert refused == [poison(number) for number in range(10 + MOST_SUSPECTS, 110)]
+
+
+def test_who_is_answered_after_all_leaves_no_blame_behind() -> None:
+    world = World(deadline_s=50.0)
+    kin = Kin()
+    for number in range(3):
+        world.submit(poison(number))
+        request = world.attempts[poison(number)].request
+        kin.blame(request, 0.0, 0.5)
+        kin.clear(request)
+    world.submit(poison(9))
+    assert not kin.meet(world.attempts[poison(9)].request, 1.0)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import json
 
 import pytest
@@ -284,6 +285,28 @@ def test_a_removed_model_hands_its_tickets_back_and_may_finish_its_batch() -> No
     assert scheduler.take(0.1) is None
 
 
+def test_nothing_is_left_of_a_removed_model_when_its_batch_is_over() -> None:
+    scheduler = ready()
+    scheduler.offer(ticket(1, 1.0), 0.0)
+    batch = taken(scheduler, 0.0)
+    served = batch.served
+    scheduler.remove_model("model")
+    scheduler.batch_done(batch, 0.025, 0.025)
+    del batch
+    gc.collect()
+    assert gc.get_referrers(served) == []  # but for this function's own name of it
+
+
+def test_another_model_of_the_same_name_is_none_of_a_removed_ones_batch() -> None:
+    scheduler = ready()
+    scheduler.offer(ticket(1, 1.0), 0.0)
+    batch = taken(scheduler, 0.0)
+    scheduler.remove_model("model")
+    scheduler.add_model(ModelSpec("model", 1.0))
+    scheduler.batch_done(batch, 0.025, 0.025)
+    assert scheduler.profile() == {}
+
+
 # ---------------------------------------------------------------------- ensembles
 
 
@@ -390,11 +413,62 @@ def test_a_waiting_survivor_can_be_withdrawn() -> None:
     assert scheduler.take(0.06) is None
 
 
-def test_a_hang_is_several_times_the_prediction() -> None:
+def test_a_hang_is_several_times_the_prediction_and_a_good_part_of_the_time_that_was_left() -> None:
     scheduler = ready()
     scheduler.offer(ticket(1, 1.0), 0.0)
     batch = taken(scheduler, 0.0)
     assert 3 * batch.predicted_s < scheduler.hang_limit_s(batch) < 1.0
+    scheduler.batch_done(batch, 0.025, 0.025)
+    scheduler.offer(ticket(2, 10.0), 0.0)
+    slow = taken(scheduler, 0.0)
+    assert scheduler.hang_limit_s(slow) > 2.0  # of its own ten seconds, however fast the others are
+
+
+def test_a_suspect_alone_may_use_all_of_its_time_and_nobody_runs_for_ever() -> None:
+    scheduler = ready()
+    limits = []
+    for seq, deadline in ((1, 10.0), (2, 1000.0)):
+        scheduler.offer(ticket(seq, deadline, is_suspect=True), 0.0)
+        trial = scheduler.take_suspects(0.0)
+        assert trial is not None
+        limits.append(scheduler.hang_limit_s(trial))
+        scheduler.batch_done(trial, 0.01, 0.01)
+    assert 10.0 <= limits[0] < 11.0
+    assert limits[1] < 61.0
+
+
+def test_a_batch_whose_like_its_worker_never_ran_has_much_time_and_teaches_nothing_if_it_needs_it() -> None:
+    scheduler = ready()
+    before = scheduler.profile()["model"]["quantiles"]
+    for seq in range(8):
+        scheduler.offer(ticket(seq, 1.0), 0.0)
+    batch = taken(scheduler, 0.0)
+    batch.is_first = True
+    assert scheduler.hang_limit_s(batch) >= 10.0
+    predicted_s = batch.predicted_s
+    scheduler.batch_done(batch, 2.0, 2.0)
+    for seq in range(10, 18):
+        scheduler.offer(ticket(seq, 4.0), 2.0)
+    again = taken(scheduler, 2.0)
+    assert again.predicted_s == pytest.approx(predicted_s)
+    assert scheduler.hang_limit_s(again) < 2.0
+    assert scheduler.profile()["model"]["quantiles"] == before
+
+
+def test_a_model_that_is_slow_at_each_new_size_is_given_few_of_them() -> None:
+    scheduler = ready()
+    now, sizes = 0.0, set()
+    for turn in range(200):
+        for seq in range(1 + turn % 61):
+            scheduler.offer(ticket(100 * turn + seq, now + 1.0, arrived=now), now)
+        while (batch := scheduler.take(now)) is not None:
+            batch.is_first = len(batch) not in sizes
+            seconds = 2.0 if batch.is_first else 0.02
+            sizes.add(len(batch))
+            now += seconds
+            scheduler.batch_done(batch, seconds, now)
+        now += 0.01
+    assert len(sizes) <= 9  # powers of two up to 64, and what had run before
 
 
 # ---------------------------------------------------------------------- restarts

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import uvloop
+from tests.redis_cluster import ClusterServers
 from tests.redis_server import RedisServer
 from tests.store.gateways import Gateways, MemoryGateways, RedisGateways
 
@@ -29,10 +30,13 @@ def namespace() -> str:
     return f"test-{os.urandom(6).hex()}"
 
 
-@pytest.fixture(params=["memory", "redis"])
+@pytest.fixture(params=["memory", "redis", "cluster"])
 def gateways(request: pytest.FixtureRequest, namespace: str) -> Gateways:
     """Two gateways that share a store; with memory, which is one process's, both are the same."""
     if request.param == "memory":
         return MemoryGateways()
+    if request.param == "cluster":
+        servers: ClusterServers = request.getfixturevalue("cluster")
+        return RedisGateways(servers.url, namespace)
     redis: RedisServer = request.getfixturevalue("redis")
     return RedisGateways(redis.url, namespace)

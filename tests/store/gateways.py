@@ -9,8 +9,10 @@ from typing import Any, Protocol, Self
 from timebound.clock import ManualClock, MonotonicClock
 from timebound.events import Events, Kept, NotKept, TakenOver
 from timebound.store.base import Claim, Key, Kind, Store, Stored
+from timebound.store.cluster import Cluster
 from timebound.store.memory import Memory
-from timebound.store.redis import Redis
+from timebound.store.redis import open_redis
+from timebound.store.shared import Shared
 from timebound.types import Outcome, Quality, Result, Source
 
 PATIENCE_S = 20.0
@@ -106,7 +108,7 @@ class MemoryGateways:
 
 
 class RedisGateways:
-    """Two stores with a connection each to one Redis."""
+    """Two stores with a connection each to one Redis, or to a cluster."""
 
     def __init__(self, url: str, namespace: str, **options: Any) -> None:
         self._url, self._namespace = url, namespace
@@ -117,10 +119,11 @@ class RedisGateways:
         for kind in kinds:
             self.events.on(kind, self.heard.append)
 
-    def open(self, **options: Any) -> Redis:
+    def open(self, **options: Any) -> Shared | Cluster:
         """One more gateway, not started."""
         clock = MonotonicClock()
-        return Redis(
+        make = Cluster if "-cluster://" in self._url else open_redis
+        return make(
             self._url,
             near=Memory(10_000_000, clock),
             clock=clock,
@@ -144,6 +147,8 @@ class RedisGateways:
         # Replies come in order, so a later question is answered after what was written; messages go to all before.
         for store in (self.one, self.two, self.one):
             await store.read(("nobody", "asks"))
+        if isinstance(self.one, Cluster):
+            await asyncio.sleep(0.1)  # its parts and its messages go different ways
 
     async def pass_time(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

@@ -264,7 +264,7 @@ async def test_a_long_absence_is_caught_up_with() -> None:
 async def test_what_waits_is_written_in_portions_that_the_patience_allows() -> None:
     def reply(writer: asyncio.StreamWriter, count: int) -> None:
         if count == 0:
-            writer.write(b"%1\r\n+server\r\n+redis\r\n" + b"+OK\r\n" * 5)
+            writer.write(b"%1\r\n+server\r\n+redis\r\n" + b"+OK\r\n" * 7)
 
     async with stand_in(reply) as (url, came):
         store = RedisGateways(url, "test").open()

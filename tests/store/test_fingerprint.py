@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from decimal import Decimal
+from math import inf
+from time import process_time
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timebound.store.fingerprint import of_bytes, of_json
+from timebound.store.fingerprint import of_bytes, of_json, of_sample
 
 VALUES = st.one_of(st.none(), st.booleans(), st.integers(), st.text(max_size=8), st.lists(st.integers(), max_size=3))
 FIELDS = st.dictionaries(st.text(max_size=6), VALUES, max_size=6)
@@ -62,9 +66,142 @@ def test_a_name_with_wide_characters_does_not_swallow_its_value() -> None:
     assert len(prints) == len(bodies)
 
 
-@pytest.mark.parametrize("body", [b"[1, 2]", b'"text"', b"7", b"null", b"not json"])
-def test_a_body_that_is_no_object_is_taken_as_it_is(body: bytes) -> None:
+@pytest.mark.parametrize(
+    "body", [b"[1,2]", b'"text"', b"7", b"null", b"not json", b"{", b'{"a":"\\ud800"}', b'{"a":["\xff"]}']
+)
+def test_a_body_that_is_no_object_is_taken_as_it_is_if_it_cannot_be_read_better(body: bytes) -> None:
     assert of_json(body, {"retry"}) == of_bytes(body)
+    assert of_json(b"[1.0, \n2 ]", ()) == of_json(b"[1,2]", ())
+
+
+ANY = st.recursive(
+    st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(-(10**40), 10**40),
+        st.floats(allow_nan=False, allow_infinity=False).filter(lambda number: abs(number) > 1e-99 or number == 0),
+        st.text(max_size=8),
+        st.text('"\\\\.0,e19]}{:', max_size=12),
+        st.sampled_from([1e2, 1e16, 1e22, 123456789012345680000.0, 2.0**53, 1.0, 0.1, "1.0", '",1.0,"', "\\", '\\"']),
+    ),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=4),
+    max_leaves=12,
+)
+OBJECTS = st.dictionaries(st.text(max_size=4), ANY, max_size=5)
+
+
+def retold(value: Any, random: Any) -> str:
+    """The same JSON value, written by another hand: fields in any order, spaces, escapes, numbers in other forms."""
+
+    def space() -> str:
+        return str(random.choice(["", "", " ", "\n\t"]))
+
+    if isinstance(value, dict):
+        pairs = list(value.items())
+        random.shuffle(pairs)
+        parts = [f"{retold(name, random)}{space()}:{space()}{retold(each, random)}" for name, each in pairs]
+        return "{" + space() + f"{space()},{space()}".join(parts) + space() + "}"
+    if isinstance(value, list):
+        return "[" + space() + f",{space()}".join(retold(each, random) for each in value) + space() + "]"
+    if isinstance(value, str):
+        how = random.choice(["plain", "ascii", "escaped"])
+        if how == "escaped":
+            units = value.encode("utf-16-be", "surrogatepass")
+            return '"' + "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2)) + '"'
+        return json.dumps(value, ensure_ascii=how == "ascii")
+    if isinstance(value, bool) or value is None:
+        return json.dumps(value)
+    forms = [json.dumps(value)]
+    exact = Decimal(repr(value))
+    if exact == exact.to_integral_value() and abs(exact) < 10**30 and str(exact) != "-0.0":
+        forms += [f"{exact:f}".partition(".")[0]]
+        if abs(exact) < 2**53:
+            forms += [f"{exact:f}".partition(".")[0] + ".0", f"{exact:e}", f"{exact:E}".replace("E+", "E")]
+    return str(random.choice(forms))
+
+
+@given(OBJECTS | ANY, st.randoms(use_true_random=False))
+def test_a_body_that_is_written_by_another_hand_is_the_same(value: Any, random: Any) -> None:
+    first, again = (retold(value, random).encode("utf-8", "surrogatepass") for _ in range(2))
+    assert of_json(first, ()) == of_json(again, ())
+
+
+@given(OBJECTS, OBJECTS)
+def test_bodies_of_other_values_are_not_the_same(one: Any, two: Any) -> None:
+    assert (of_json(text(one), ()) == of_json(text(two), ())) == (plain(one) == plain(two))
+
+
+def plain(value: Any) -> Any:
+    """A value that equals another's exactly if JSON does not tell them apart: true is not 1, and 1.0 is."""
+    if isinstance(value, dict):
+        return {name: plain(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [plain(each) for each in value]
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return (type(value).__name__, value)
+    return ("-0.0",) if repr(value) == "-0.0" else Decimal(repr(value))
+
+
+@pytest.mark.parametrize(
+    ("one", "two"),
+    [
+        (9007199254740993, 9007199254740992),
+        (2**64 + 1, 2**64),
+        (10**30 + 1, 10**30),
+        ("1.0", "1"),
+        ([1.0, "x1.0,"], [1.0, "x1,"]),
+        ({"a": "\\", "b": 1.5}, {"a": "\\\\", "b": 1.5}),
+        (True, 1),
+        ("null", None),
+        ([[], {}], [{}, []]),
+    ],
+)
+def test_values_that_only_look_alike_are_told_apart(one: Any, two: Any) -> None:
+    for name in ("a", "b"):
+        assert of_json(text({name: one}), ()) != of_json(text({name: two}), ())
+    assert of_json(text({"in": [1.0, one]}), ()) != of_json(text({"in": [1.0, two]}), ())
+
+
+def test_ignored_fields_are_left_out_of_an_object_with_many_too() -> None:
+    fields = {f"f{number}": float(number) for number in range(64)}
+    other = dict(reversed(list({name: int(value) for name, value in fields.items()}.items())))
+    assert of_json(text(fields), {"retry"}) == of_json(text({"retry": 2, **other}), {"retry"})
+    many = {**fields, "one more": {"b": [1], "a": 2}}
+    more = {"retry": 1, "one more": {"a": 2.0, "b": [1.0]}, **other}
+    assert of_json(text(many), {"retry"}) == of_json(text(more, indent=1), {"retry"})
+    assert of_json(text(many), {"retry"}) != of_json(text({**many, "one more": {}}), {"retry"})
+
+
+HARD: dict[str, Callable[[int], bytes]] = {
+    "fields": lambda size: b"{" + b",".join(b'"%x":1' % place for place in range(size // 8)) + b"}",
+    "texts and a whole number": lambda size: b'{"n":[1.0' + b',""' * (size // 3) + b"]}",
+    "whole numbers": lambda size: b'{"n":[0' + b",0.0" * (size // 4) + b"]}",
+    "large numbers": lambda size: b'{"n":[0' + b",1e16" * (size // 5) + b"]}",
+    "tiny numbers": lambda size: b'{"n":[0' + b",5e-324" * (size // 7) + b"]}",
+    "long numbers": lambda size: b'{"n":[0' + (b"," + b"1" * 4000) * (size // 4001) + b"]}",
+    "dashes": lambda size: b'{"n":"' + b"e-" * (size // 2) + b'"}',
+    "depth": lambda size: b'{"n":' + b"[" * (size // 2) + b"]" * (size // 2) + b"}",
+}
+
+
+@pytest.mark.parametrize("kind", HARD)
+def test_no_small_body_takes_long(kind: str) -> None:
+    """In processor time, at its best of several tries; a body may take 1 ms of the event loop, on a core of its own."""
+    body = HARD[kind](16_000)
+    best_s = inf
+    for _ in range(500):  # what shares the core makes everything slower, for as long as it is there
+        began = process_time()
+        of_json(body, ())
+        best_s = min(best_s, process_time() - began)
+        if best_s < 0.001:
+            break
+    assert best_s < 0.001
+
+
+def test_a_mark_of_a_large_body_tells_it_from_others() -> None:
+    body = bytes(range(256)) * 4096
+    marks = {of_sample(each) for each in (body, body + b"x", b"x" + body[1:], body[:-1] + b"x", body[:-1])}
+    assert len(marks) == 5
 
 
 def test_an_object_is_not_its_bytes() -> None:

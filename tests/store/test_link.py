@@ -14,7 +14,8 @@ from tests.store.gateways import PATIENCE_S, eventually
 from tests.store.stand_in import Reply, stand_in
 
 from timebound.store.address import read_address
-from timebound.store.link import Down, Link
+from timebound.store.line import Down
+from timebound.store.link import Link
 
 pytestmark = pytest.mark.live
 
@@ -223,3 +224,22 @@ async def test_tls_to_a_server_whose_certificate_is_trusted(certificate: Path) -
             assert "certificate" in str(linked.link.reason).lower()
         async with Linked(f"redis://127.0.0.1:{port}/0") as linked:
             assert not linked.link.is_up
+
+
+async def test_a_name_that_is_looked_up_for_longer_than_an_attempt_lasts_is_found_in_the_end(
+    redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = asyncio.get_running_loop()
+    usual, asked = loop.getaddrinfo, 0
+
+    async def slow(*host: Any, **more: Any) -> Any:
+        nonlocal asked
+        asked += 1
+        await asyncio.sleep(1.2)
+        return await usual(*host, **more)
+
+    monkeypatch.setattr(loop, "getaddrinfo", slow)
+    async with Linked(f"redis://localhost:{redis.port}/0") as linked:
+        assert linked.link.reason == "no answer within 0.5 s"
+        await eventually(lambda: linked.link.is_up, "a connection")
+    assert asked == 1  # each holds a thread

@@ -13,7 +13,7 @@ from tests.store.gateways import KEEP_S, OTHER_PRINT, PRINT, RedisGateways, ask,
 from timebound.errors import RequestError, SetupError
 from timebound.events import TakenOver
 from timebound.store.base import Key, Kind, Store
-from timebound.store.redis import MAX_VALUE_BYTES
+from timebound.store.value import LONGEST, encode
 
 pytestmark = pytest.mark.live
 
@@ -99,7 +99,7 @@ async def test_two_requests_that_wait_for_one_key_do_not_free_it_for_each_other(
 
 
 async def test_a_result_that_is_too_large_stays_in_its_gateway(redis: RedisServer, namespace: str) -> None:
-    large = stored(b"x" * MAX_VALUE_BYTES)
+    large = stored(b"x" * LONGEST)
     async with RedisGateways(redis.url, namespace) as gateways:
         await claim(gateways.one, KEY)
         joined = ask(gateways.two, KEY)
@@ -122,13 +122,90 @@ async def test_a_value_of_a_later_version_is_computed_and_left_alone(redis: Redi
     assert redis.ask("GET", name) == b"\x09f-from-the-future"
 
 
-async def test_a_key_of_somebody_elses_hurts_only_itself(redis: RedisServer, namespace: str) -> None:
-    redis.ask("RPUSH", f"{namespace}:r:digits:a-key", "a list")
-    async with RedisGateways(redis.url, namespace) as gateways:
-        assert await claim(gateways.one, KEY) is Kind.UNAVAILABLE
-        assert await claim(gateways.one, ("digits", "another")) is Kind.OWNER
+GARBAGE = {
+    "a text": b"somebody was here",
+    "a full one that begins alike": b"\x01f" + b"\xff" * 100,
+    "a partial one that begins alike": b"\x01p" + b"\xff" * 100,
+    "cut off": encode(stored())[:-3],
+    "not UTF-8": encode(stored()).replace(b"json", b"\xff\xfe\xff\xfe"),
+    "nothing but zeros": bytes(LONGEST),
+    "far too long": bytes(40_000_000),
+}
+
+
+@pytest.mark.parametrize("value", GARBAGE.values(), ids=GARBAGE.keys())
+async def test_garbage_under_a_key_counts_as_nothing_and_is_replaced(
+    redis: RedisServer, namespace: str, value: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    redis.ask("SET", f"{namespace}:r:digits:a-key", value)
+    caplog.set_level(logging.WARNING, "timebound.store")
+    async with RedisGateways(redis.url, namespace, patience_s=0.5) as gateways:
         assert await gateways.two.read(KEY) is None
         assert [entry async for entry in gateways.one.entries(None)] == []
+        assert await claim(gateways.one, KEY) is Kind.OWNER
+        joined = ask(gateways.two, KEY)
+        assert (await joined.last()).kind is Kind.JOINED
+        gateways.one.complete(KEY, stored(), KEEP_S)
+        assert (await joined.last(2)).kind is Kind.RESULT
+        async with RedisGateways(redis.url, namespace) as others:
+            assert await claim(others.one, KEY) is Kind.RESULT
+        assert gateways.one.trouble is None
+    assert not [line for line in caplog.messages if "lost" in line]
+
+
+async def test_garbage_that_comes_while_a_key_is_in_work_is_replaced_too(redis: RedisServer, namespace: str) -> None:
+    async with RedisGateways(redis.url, namespace) as gateways:
+        await claim(gateways.one, KEY)
+        redis.ask("SET", f"{namespace}:r:digits:a-key", "garbage")
+        gateways.one.complete(KEY, stored(), KEEP_S)
+        await gateways.settled()
+        assert await claim(gateways.two, KEY) is Kind.RESULT
+
+
+async def test_a_message_with_garbage_for_a_result_is_asked_about(redis: RedisServer, namespace: str) -> None:
+    async with RedisGateways(redis.url, namespace) as gateways:
+        await claim(gateways.one, KEY)
+        joined = ask(gateways.two, KEY)
+        await joined.last()
+        name = f"{namespace}:c:digits:a-key".encode()
+        for inbox in redis.ask("PUBSUB", "CHANNELS", f"{namespace}:i:*"):
+            redis.ask("PUBLISH", inbox, b"%08d%012d" % (len(name), 1000) + name + b"\x01f" + b"\xff" * 40)
+        await gateways.settled()
+        assert joined.kinds == [Kind.JOINED]
+        gateways.one.complete(KEY, stored(), KEEP_S)
+        assert (await joined.last(2)).kind is Kind.RESULT
+
+
+@pytest.mark.parametrize("kind", ["r", "c"])
+@pytest.mark.parametrize("other", [("RPUSH", "a list"), ("SADD", "a set"), ("SET", "a text"), ("HSET", "a", "hash")])
+async def test_something_else_in_the_place_of_a_result_or_a_claim_goes(
+    redis: RedisServer, namespace: str, kind: str, other: tuple[str, ...]
+) -> None:
+    redis.ask(other[0], f"{namespace}:{kind}:digits:a-key", *other[1:])
+    async with RedisGateways(redis.url, namespace) as gateways:
+        assert await gateways.two.read(KEY) is None
+        assert [entry async for entry in gateways.one.entries(None)] == []
+        assert await claim(gateways.one, KEY) is Kind.OWNER
+        assert await claim(gateways.one, ("digits", "another")) is Kind.OWNER
+        gateways.one.complete(KEY, stored(), KEEP_S)
+        await gateways.settled()
+        assert await claim(gateways.two, KEY) is Kind.RESULT
+        assert gateways.one.trouble is None
+
+
+@pytest.mark.parametrize("place", ["r", "c"])
+async def test_something_else_that_comes_while_a_key_is_in_work_hurts_nobody(
+    redis: RedisServer, namespace: str, place: str
+) -> None:
+    async with RedisGateways(redis.url, namespace) as gateways:
+        await claim(gateways.one, KEY)
+        name = f"{namespace}:{place}:digits:a-key"
+        redis.ask("DEL", name)
+        redis.ask("RPUSH", name, "a list")
+        gateways.one.complete(KEY, stored(), KEEP_S)
+        await gateways.settled()
+        assert await claim(gateways.two, KEY) is Kind.RESULT
+        assert gateways.reasons() == []
 
 
 async def test_messages_that_are_none_of_ours_are_passed_over(redis: RedisServer, namespace: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import socket
 from queue import SimpleQueue
@@ -13,7 +14,7 @@ import pytest
 import timebound as tb
 from timebound.clock import MonotonicClock
 from timebound.errors import RequestError
-from timebound.workers.errands import _THREADS, SIZE, Desk, Errands
+from timebound.workers.errands import _THREADS, FALLBACK, SIZE, Desk, Errands
 from timebound.workers.messages import Call
 from timebound.workers.runner import Runner
 
@@ -45,6 +46,21 @@ def test_every_call_is_served_once() -> None:
     for number in range(50):
         desk.put(Call(number, "good", "m", b""))
     assert sorted(done.get(timeout=PATIENCE_S) for _ in range(50)) == list(range(50))
+
+
+class Rude(tb.Model):
+    def infer(self, batch: Any) -> Any:
+        return batch
+
+    def fallback(self, request: Any) -> Any:
+        raise asyncio.CancelledError
+
+
+def test_whatever_a_fallback_raises_is_told_at_once() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        Errands(theirs, {"rude": Runner(Rude(), MonotonicClock())}).run(Call(1, FALLBACK, "rude", b""))
+        assert ours.recv(1 << 16), "the gateway need not wait until its guard's time has come"
 
 
 class Picky(tb.Model):

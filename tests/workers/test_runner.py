@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Sequence
 from typing import Any
@@ -303,17 +304,35 @@ def test_a_runner_knows_the_models_name_and_members() -> None:
     assert open_runner(model, ManualClock()).members == 3
 
 
+class Speechless(Exception):
+    """Raises where its text is asked for."""
+
+    def __str__(self) -> str:
+        raise asyncio.CancelledError
+
+    __repr__ = __str__
+
+
+class Base(BaseException):
+    """Of nobody's kind."""
+
+
+ODD = [SystemExit(3), asyncio.CancelledError(), KeyboardInterrupt(), GeneratorExit(), Base(), Speechless()]
+
+
+@pytest.mark.parametrize("error", ODD, ids=lambda error: type(error).__name__)
 @pytest.mark.parametrize("stage", ["prepare", "infer", "finish"])
-def test_exit_in_a_model_costs_only_its_item(stage: str) -> None:
-    def leaves(self: Any, *arguments: Any) -> Any:
-        raise SystemExit(3)
+def test_whatever_a_model_raises_costs_only_its_item(stage: str, error: BaseException) -> None:
+    def fails(first: Any, *more: Any) -> Any:
+        if b"bad" in (first if isinstance(first, list) else [first]):
+            raise error
+        return first
 
-    model = type("Leaves", (tb.Model,), {"infer": lambda self, batch: batch, stage: leaves})()
-    (outcome,) = run(model, [b"x"])
-    assert outcome.code == "model_failed"
+    outcomes = run_raw(b"a", b"bad", b"b", **{stage: fails})
+    assert [outcome.code for outcome in outcomes] == ["", "model_failed", ""]
 
 
-@pytest.mark.parametrize("detail", [ValueError("why"), 7, "lone \ud800 surrogate"])
+@pytest.mark.parametrize("detail", [ValueError("why"), 7, "lone \ud800 surrogate", Speechless()])
 def test_whatever_is_given_as_a_reason_crosses_the_wire(detail: Any) -> None:
     class Odd(tb.Model):
         def prepare(self, request: Any) -> Any:

@@ -46,10 +46,14 @@ class Client:
         self.terms = terms
         self._burst = max(1.0, terms.burst or terms.rate or 1.0)
 
+    def may_ask(self, model: str) -> bool:
+        """Whether this key is for this model."""
+        return self.terms.models is None or model in self.terms.models
+
     def check_model(self, model: str) -> None:
-        """Raise `RequestError` if this key is not for this model."""
-        if self.terms.models is not None and model not in self.terms.models:
-            raise RequestError(f"the key of {self.name!r} is not for the model {model!r}", code="forbidden")
+        """Raise `RequestError` if this key is not for this model; its name is not told to who knows only its path."""
+        if not self.may_ask(model):
+            raise RequestError(f"the key of {self.name!r} is not for this model", code="forbidden")
 
     def count(self, now: float, requests: int = 1) -> None:
         """So many more requests; raises `Refusal` with the time to come back if it is one too many for the rate."""
@@ -85,3 +89,7 @@ class Client:
     def priority(self, asked: int | None) -> int:
         """The priority of a request that asks for this one."""
         return self.terms.priority if asked is None else min(asked, self.terms.priority)
+
+    def own(self, key: str) -> str:
+        """A request's key among those of all API keys: nobody reaches another's results by it. Names have no colon."""
+        return f"{self.name}:{key}"

@@ -6,6 +6,8 @@ number of those is bounded by the connections and the queue.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 SMALL = 16_384
 """Bytes of a body that are not worth counting."""
 
@@ -13,14 +15,18 @@ SMALL = 16_384
 class Held:
     """A budget of bytes for all clients together."""
 
-    __slots__ = ("bytes", "limit")
+    __slots__ = ("bytes", "limit", "make_room")
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.bytes = 0
+        self.make_room: Callable[[Callable[[], bool]], None] | None = None
+        """Lets go of what can be spared until what it is given says that there is enough room."""
 
     def has_room(self, size: int) -> bool:
-        """Whether so many bytes more could be held now."""
+        """Whether so many bytes more could be held now; what nobody waits for goes if not."""
+        if self.bytes + size > self.limit and self.make_room is not None:
+            self.make_room(lambda: self.bytes + size <= self.limit)
         return self.bytes + size <= self.limit
 
     @property

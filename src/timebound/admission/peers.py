@@ -15,13 +15,13 @@ class Peers:
 
     def come(self, address: str) -> bool:
         """One more connection; False if there are too many from there now. Call `go` in any case."""
-        peer = _peer(address)
+        peer = peer_of(address)
         self._open[peer] += 1
         return self._open[peer] <= self.limit
 
     def go(self, address: str) -> None:
         """A connection that came has ended."""
-        peer = _peer(address)
+        peer = peer_of(address)
         self._open[peer] -= 1
         if not self._open[peer]:
             del self._open[peer]
@@ -31,7 +31,8 @@ class Peers:
         return len(self._open)
 
 
-def _peer(address: str) -> str:
+def peer_of(address: str) -> str:
+    """Whom an address stands for."""
     if ":" not in address:
         return address
     try:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import msgspec
+
+from timebound.errors import SetupError
 
 T = TypeVar("T")
 
@@ -20,6 +23,11 @@ class TensorSpec(msgspec.Struct, frozen=True):
     name: str
     dtype: str
     shape: tuple[int | None, ...]
+
+    def fits(self, item: Sequence[int]) -> bool:
+        """Whether one item, without the batch dimension, may have this shape."""
+        wanted = self.shape[1:]
+        return len(wanted) == len(item) and all(w in (None, g) for w, g in zip(wanted, item, strict=True))
 
     def __str__(self) -> str:
         sizes = ", ".join("any" if size is None else str(size) for size in self.shape)
@@ -32,6 +40,8 @@ class Backend(Protocol):
 
     kind: str
     """The library, in a word."""
+    label: str = ""
+    """What it is called in sentences; the name of its file, where it has one."""
     parallel: bool = False
     """A promise that calls from several threads run side by side."""
     inputs: Sequence[TensorSpec] = ()
@@ -70,6 +80,13 @@ class Place(msgspec.Struct, frozen=True):
     opened: list[Any] = []
     """The ONNX files opened here so far."""
 
+    def file(self, path: str | Path) -> Path:
+        """A file in this place; raises `SetupError` if it is not there."""
+        file = self.folder / path
+        if not file.is_file():
+            raise SetupError(f"model file not found: {file}; check the name, it is relative to {self.folder}")
+        return file
+
 
 _place: ContextVar[Place] = ContextVar("timebound_place")
 
@@ -97,11 +114,7 @@ def during(variable: ContextVar[T], value: T) -> Iterator[T]:
         variable.reset(token)
 
 
-def in_slot(number: int) -> AbstractContextManager[int]:
-    """Compute for this slot inside the `with` block."""
-    return during(_slot, number)
-
-
-def opened_in(place: Place) -> AbstractContextManager[Place]:
-    """Open backends in `place` inside the `with` block."""
-    return during(_place, place)
+in_slot = partial(during, _slot)
+"""Compute for this slot inside the `with` block."""
+opened_in = partial(during, _place)
+"""Open backends in this place inside the `with` block."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from functools import partial
 from pathlib import PurePath
@@ -168,7 +167,7 @@ class Steps:
         return ensemble.run(batch, None)
 
     def _after_member(self, ensemble: Ensemble, mixture: Mixture) -> bool:
-        with _in_place_of(ensemble, mixture.value()):
+        with during(_stand_in, (ensemble, mixture.value())):
             self.is_complete = self._report(self._infer, mixture.count)
         return self.is_complete
 
@@ -193,7 +192,7 @@ class Votes:
             assert self._owner is not None
             own = Mixture(self._owner.combine)
             own.add(self._heard[place])
-            with _in_place_of(self._owner, own.value()):
+            with during(_stand_in, (self._owner, own.value())):
                 outputs = infer()
             yield self._owner.names[place], outputs
 
@@ -202,27 +201,16 @@ _steps: ContextVar[Steps | None] = ContextVar("timebound_steps", default=None)
 _votes: ContextVar[Votes | None] = ContextVar("timebound_votes", default=None)
 _cores: ContextVar[int] = ContextVar("timebound_cores", default=1)
 _stand_in: ContextVar[tuple[Ensemble, Any] | None] = ContextVar("timebound_stand_in", default=None)
+"""An ensemble that is not run, and what it gives instead."""
 
 
-def _in_place_of(ensemble: Ensemble, value: Any) -> AbstractContextManager[object]:
-    """Inside the `with` block, in this thread, the ensemble is not run: it gives `value`."""
-    return during(_stand_in, (ensemble, value))
-
-
-def heard_by(votes: Votes | None) -> AbstractContextManager[object]:
-    """Have `votes`, or nobody, hear the members of ensembles called inside the `with` block, in this thread."""
-    return during(_votes, votes)
-
-
-def on_cores(count: int) -> AbstractContextManager[object]:
-    """Ensembles called inside the `with` block, in this thread, may use so many cores."""
-    return during(_cores, count)
-
-
-def in_steps(steps: Steps) -> AbstractContextManager[object]:
-    """Take the steps inside the `with` block, in this thread."""
-    return during(_steps, steps)
-
+# For what is called inside a `with` block, in this thread:
+in_steps = partial(during, _steps)
+"""These steps are taken."""
+heard_by = partial(during, _votes)
+"""These votes, or nobody, hear the members of ensembles."""
+on_cores = partial(during, _cores)
+"""Ensembles may use so many cores."""
 
 ensemble = Ensemble
 """As users write it: `tb.ensemble(...)`."""

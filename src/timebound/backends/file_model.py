@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -14,13 +14,7 @@ from timebound.errors import BadInput, SetupError
 from timebound.model import Model
 
 
-class FileBackend(Backend, Protocol):
-    """A backend whose file says what it takes and gives."""
-
-    label: str
-
-
-def file_model(net: FileBackend, *, name: str, version: str = "1") -> Model:
+def file_model(net: Backend, *, name: str, version: str = "1") -> Model:
     """A model that takes one item per request: `{"<input>": nested lists}`, without the batch dimension."""
     for spec in net.inputs:
         if not spec.shape:
@@ -32,16 +26,21 @@ def file_model(net: FileBackend, *, name: str, version: str = "1") -> Model:
         "max_batch": min(net.max_batch or Model.max_batch, Model.max_batch),
         "example": {spec.name: zeros(spec).tolist() for spec in net.inputs},
     }
-    model: Model = type("ModelFile", (_ModelFile,), attributes)()
+    model: Model = type("ModelFile", (FileModel,), attributes)()
     model.net = net
     return model
 
 
-class _ModelFile(Model):
+class FileModel(Model):
     """Arrays in, arrays out; what differs from file to file is set by `file_model`."""
 
     def load(self) -> None:
         """The file is open already: its signature was needed to make the class."""
+
+    def request_of(self, arrays: Mapping[str, Any]) -> Any:
+        """A request from arrays by the names of the inputs, as tensor protocols bring them."""
+        request: Any = type(self).Request
+        return request(*(arrays[spec.name] for spec in self.net.inputs))
 
     def prepare(self, request: Any) -> Any:
         arrays = {
@@ -60,19 +59,33 @@ class _ModelFile(Model):
 
 
 def _item(spec: TensorSpec, value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return _checked(spec, value)
     try:
         with np.errstate(over="ignore"):
             array = np.asarray(value, dtype=np.dtype(spec.dtype))
     except (ValueError, TypeError, OverflowError):
         raise BadInput(f"not a rectangular list of {spec.dtype}", field=spec.name) from None
-    wanted = spec.shape[1:]
-    if array.ndim != len(wanted) or any(w is not None and w != g for w, g in zip(wanted, array.shape, strict=True)):
-        shape = ["any" if w is None else w for w in wanted]
-        raise BadInput(f"has shape {list(array.shape)}, the model takes {shape}", field=spec.name)
+    _check_shape(spec, array)
     if array.dtype.kind == "f" and not (fits := np.isfinite(array)).all():  # JSON has no infinity: it was made here
         place = "".join(f"[{at}]" for at in np.argwhere(~fits)[0])
         raise BadInput(f"a number beyond what {spec.dtype} can hold", field=spec.name + place)
     return array
+
+
+def _checked(spec: TensorSpec, array: Any) -> Any:
+    """An array that came as such: its numbers are its sender's own, infinities among them."""
+    dtype = "str" if array.dtype.kind == "U" else array.dtype.name
+    if dtype != spec.dtype:
+        raise BadInput(f"is {dtype}, the model takes {spec.dtype}", field=spec.name)
+    _check_shape(spec, array)
+    return array
+
+
+def _check_shape(spec: TensorSpec, array: Any) -> None:
+    if not spec.fits(array.shape):
+        shape = ["any" if w is None else w for w in spec.shape[1:]]
+        raise BadInput(f"has shape {list(array.shape)}, the model takes {shape}", field=spec.name)
 
 
 def zeros(spec: TensorSpec) -> Any:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from timebound.backends.base import Backend, Place, TensorSpec, current_place
+from timebound.backends.base import Backend, TensorSpec, current_place
 from timebound.backends.signature import feed
 from timebound.errors import SetupError
 from timebound.types import ENGINES
@@ -48,11 +48,12 @@ class OnnxBackend(Backend):
         int8: str | Path | None = None,
     ) -> None:
         place = current_place()
-        self.path = _file(place, path)
-        self._int8 = _file(place, int8) if int8 is not None else None
+        self.path = place.file(path)
+        self._int8 = place.file(int8) if int8 is not None else None
         self.label = self.path.name
         self.engine = engine or place.engine or next(iter(ENGINES))
-        self.engines = [] if engine is not None else self._engines()
+        fitting = [name for name in ENGINES if self._int8 or not name.endswith("-int8")]
+        self.engines = fitting if engine is None else []
         """What it could run on: none to choose from if the engine was named where it was opened."""
         self._session = self._open(threads or place.threads, place.slots)
         self.inputs, self.outputs = self._session.inputs, self._session.outputs
@@ -83,9 +84,6 @@ class OnnxBackend(Backend):
         most = min(max_batch, self.max_batch or max_batch)
         return [size for size in self._session.warm_sizes if size <= most]
 
-    def _engines(self) -> list[str]:
-        return [name for name in ENGINES if not name.endswith("-int8") or self._int8 is not None]
-
     def _open(self, threads: int, slots: int) -> Session:
         if self.engine not in ENGINES:
             raise SetupError(f"engine {self.engine!r} of {self.label} is unknown; choose one of {', '.join(ENGINES)}")
@@ -108,10 +106,3 @@ class OnnxBackend(Backend):
 
 onnx = OnnxBackend
 """As users write it: `tb.onnx(...)`."""
-
-
-def _file(place: Place, path: str | Path) -> Path:
-    file = place.folder / path
-    if not file.is_file():
-        raise SetupError(f"model file not found: {file}; check the name, it is relative to {place.folder}")
-    return file

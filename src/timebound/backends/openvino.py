@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from timebound.backends.base import TensorSpec
-from timebound.backends.processor import has_bf16
 from timebound.errors import MissingExtra, SetupError
+from timebound.processor import has_bf16
 
 try:
     import openvino as library

@@ -14,8 +14,8 @@ from timebound.errors import SetupError
 _SPEC = re.compile(r"\s*(?:([\w.:/-]+?)\s*:)?\s*([a-z]+[0-9]*)\s*\[([^\]]*)\]\s*")
 
 
-def parse_spec(text: str, *, name: str = "input") -> TensorSpec:
-    """Read "x: float32[any, 3, 224, 224]", the way a spec is printed; without "x:" it is called `name`."""
+def parse_spec(text: str) -> TensorSpec:
+    """Read "x: float32[any, 3, 224, 224]", the way a spec is printed; without "x:" it is called "input"."""
     found = _SPEC.fullmatch(text)
     try:
         if found is None:
@@ -27,7 +27,7 @@ def parse_spec(text: str, *, name: str = "input") -> TensorSpec:
         raise SetupError(f'{text!r} is no input; write it as "x: float32[any, 3, 224, 224]", batch first') from None
     if shape[0] is not None:
         raise SetupError(f'{text!r} fixes the batch; write it with "any" first, as in "x: float32[any, 3, 224, 224]"')
-    return TensorSpec(given or name, dtype, shape)
+    return TensorSpec(given or "input", dtype, shape)
 
 
 def feed(label: str, inputs: Sequence[TensorSpec], batch: Any) -> dict[str, Any]:
@@ -62,9 +62,8 @@ def _check(label: str, spec: TensorSpec, value: Any) -> None:
         raise ValueError(
             f"{label} takes {spec}, but prepare() gave {dtype}: return .astype(np.{spec.dtype}) from prepare()"
         )
-    wanted, given = spec.shape[1:], value.shape[1:]
-    if len(value.shape) != len(spec.shape) or any(w is not None and w != g for w, g in zip(wanted, given, strict=True)):
+    if not value.ndim or not spec.fits(value.shape[1:]):
         raise ValueError(
             f"{label} takes {spec}, but a batch of prepare()'s arrays has shape "
-            f"{tuple(value.shape)}: give items of shape {tuple('any' if w is None else w for w in wanted)}"
+            f"{tuple(value.shape)}: give items of shape {tuple('any' if w is None else w for w in spec.shape[1:])}"
         )

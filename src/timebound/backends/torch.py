@@ -58,9 +58,7 @@ class TorchBackend(Backend):
         if isinstance(source, str | Path):
             if weights is not None:
                 raise SetupError("tb.torch(path, weights=...): a file brings its weights; give a function instead")
-            path = place.folder / source
-            if not path.is_file():
-                raise SetupError(f"model file not found: {path}; check the name, it is relative to {place.folder}")
+            path = place.file(source)
             self.label, opened = path.name, open_file(path, self.device)
         else:
             self.label, opened = _made(source, self.device, place.folder / weights if weights is not None else None)

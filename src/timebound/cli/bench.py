@@ -12,20 +12,23 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
+from timebound import __version__
 from timebound.cli.values import read_count, read_rates, read_span, read_time, read_whole, read_wholes
 from timebound.cli.verb import check_writable, declare
 from timebound.errors import SetupError
+from timebound.lab import bench, requirements, results
+from timebound.lab.bench import Level, Plan, Tell
+from timebound.lab.load import payloads
+from timebound.lab.load.client import Address, resolve
+from timebound.lab.load.discovery import discover
+from timebound.lab.load.launch import serving
+from timebound.lab.load.requests import FRESH_KEY, Form, Payload, Requests, read_header
+from timebound.lab.load.tally import Tally
+from timebound.lab.page import page
 from timebound.target import check_target
-
-if TYPE_CHECKING:
-    from timebound.lab.bench import Level, Plan, Tell
-    from timebound.lab.load.client import Address
-    from timebound.lab.load.discovery import Found
-    from timebound.lab.load.requests import Payload, Requests
-    from timebound.lab.load.tally import Tally
 
 NOT_MET = 3
 NO_ANSWER = 1
@@ -118,11 +121,6 @@ def _add_judgement(add: Callable[..., Any]) -> None:
 
 def run(chosen: argparse.Namespace) -> int:
     """Measure, print, write, judge."""
-    # Imported here and below: other verbs start without the parts that only a bench needs.
-    from timebound import __version__
-    from timebound.lab import bench, requirements, results
-    from timebound.lab.page import page
-
     # All that can be wrong is looked at before the load begins.
     required = requirements.read(chosen.require) if chosen.require else []
     earlier = results.read_document(chosen.compare) if chosen.compare else None
@@ -135,7 +133,8 @@ def run(chosen: argparse.Namespace) -> int:
         # A deadline that was asked for, or is part of the scenario, is in the plans already.
         plans = [replace(plan, deadline_s=plan.deadline_s or deadline_s or plan.timeout_s) for plan in plans]
         levels = bench.run(plans, address, requests, _line_on_terminal())
-        _clear_line()
+        if sys.stderr.isatty():
+            print("\r\033[K", end="", file=sys.stderr, flush=True)  # what told of progress
     document = results.document(chosen.target, path, levels, __version__)
     has_less = earlier is not None and not results.have_a_level_in_common(earlier, document)
     print(results.table(document))
@@ -173,8 +172,6 @@ def _judge(levels: Sequence[Level], required: Sequence[Any]) -> int:
 
 def make_plans(chosen: argparse.Namespace) -> list[Plan]:
     """The levels that the flags and the scenario ask for."""
-    from timebound.lab.bench import Plan
-
     ways = [name for name in ("rate", "trace", "clients", "users") if getattr(chosen, name)]
     if len(ways) > 1:
         raise SetupError(f"--{ways[0]} and --{ways[1]} are two kinds of load; choose one")
@@ -199,8 +196,6 @@ def make_plans(chosen: argparse.Namespace) -> list[Plan]:
 
 def _given_payloads(chosen: argparse.Namespace) -> list[Payload] | None:
     """The payloads that the flags name; None if there are none."""
-    from timebound.lab.load import payloads
-
     ways = [name for name in ("body", "jsonl", "folder") if getattr(chosen, name) is not None]
     ways += ["from"] if chosen.source else []
     if len(ways) > 1:
@@ -225,11 +220,6 @@ def prepare(
     chosen: argparse.Namespace, url: str, given: list[Payload] | None
 ) -> tuple[Address, str, Requests, float | None]:
     """Where to send what, and the model's own deadline if it has one."""
-    from timebound.lab.load.client import resolve
-    from timebound.lab.load.discovery import discover
-    from timebound.lab.load.payloads import expecting
-    from timebound.lab.load.requests import FRESH_KEY, Form, Payload, Requests, read_header
-
     address = resolve(url, verify=not chosen.insecure)
     parts = urlsplit(url)
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
@@ -239,22 +229,20 @@ def prepare(
     sent = given or (found.payloads if found else None) or None
     if sent is None and chosen.method == "GET":
         sent = [Payload(b"")]
+    if sent is None and found is not None:
+        raise SetupError(
+            f"the model at {found.path} takes raw bytes and shows none; give some with --folder or --body @FILE"
+        )
     if sent is None:
-        raise SetupError(_nothing_to_send(url, found))
+        raise SetupError(f"{url} does not say what it can be asked; give --body, --jsonl or --folder, or --method GET")
     if found and path == "/":
         path = found.path
     if chosen.expect and not chosen.expect.startswith("field:"):
-        sent = expecting(sent, Path(chosen.expect), chosen.expect_field, chosen.tolerance)
+        sent = payloads.expecting(sent, Path(chosen.expect), chosen.expect_field, chosen.tolerance)
     if given is None and found and found.knows_by_content and FRESH_KEY[0] not in dict(headers):
         headers.append(FRESH_KEY)
     form = Form(address.host_header, path, chosen.method, headers)
     return address, path, Requests(form, sent), found.deadline_s if found else None
-
-
-def _nothing_to_send(url: str, found: Found | None) -> str:
-    if found is not None:
-        return f"the model at {found.path} takes raw bytes and shows none; give some with --folder or --body @FILE"
-    return f"{url} does not say what it can be asked; give --body, --jsonl or --folder, or --method GET"
 
 
 @contextmanager
@@ -267,8 +255,6 @@ def _server(chosen: argparse.Namespace) -> Iterator[str]:
     if not target.exists() and ":" in chosen.target:
         raise SetupError(f"{chosen.target} is neither a file nor a URL; write http://{chosen.target} for a server")
     check_target(target)
-    from timebound.lab.load.launch import serving
-
     print(f"starting {target}", file=sys.stderr)
     with serving(target, chosen.serve_args) as server:
         yield server.url
@@ -292,8 +278,3 @@ def _line_on_terminal() -> Tell | None:
         print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)
 
     return tell
-
-
-def _clear_line() -> None:
-    if sys.stderr.isatty():
-        print("\r\033[K", end="", file=sys.stderr, flush=True)

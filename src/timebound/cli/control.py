@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from timebound.cli.everywhere import reload_all
 from timebound.cli.running import Running
 from timebound.cli.verb import declare
 from timebound.errors import SetupError
@@ -16,12 +17,16 @@ from timebound.errors import SetupError
 def add_to(verbs: Any) -> None:
     """Declare the verbs and their flags."""
     reload = declare(verbs, "reload", "load code and models again, without losing a request")
-    reload.set_defaults(run=lambda chosen: _show(_ask(chosen, "POST", "/v1/reload")))
+    everywhere = (
+        "reload several servers and tell what each said: addresses separated by commas, names with several included"
+    )
+    reload.add_argument("--all", metavar="ADDRESSES", help=everywhere)
+    reload.set_defaults(run=_reload)
     traffic = declare(verbs, "traffic", "divide a model's requests among its versions, or show how they are")
     rollback = declare(verbs, "rollback", "divide a model's requests as before the last change", examples="traffic")
     for verb in (reload, traffic, rollback):
         verb.add_argument("--url", default="http://127.0.0.1:8000", help="address of the server (default: %(default)s)")
-        token = "the admin token of the server (default: TIMEBOUND_ADMIN_TOKEN)"
+        token = "the admin token of the server, if it has one (default: TIMEBOUND_ADMIN_TOKEN)"
         verb.add_argument("--admin-token", default=os.environ.get("TIMEBOUND_ADMIN_TOKEN"), help=token)
     for verb in (traffic, rollback):
         verb.add_argument("model", help="name of the model's folder")
@@ -30,7 +35,13 @@ def add_to(verbs: Any) -> None:
     copies = "version that gets a copy of every request; its answers are only compared; may be repeated"
     traffic.add_argument("--shadow", action="append", default=[], metavar="VERSION", help=copies)
     traffic.set_defaults(run=_divide)
-    rollback.set_defaults(run=lambda chosen: _show(_ask(chosen, "POST", f"/v1/models/{chosen.model}/rollback")))
+    rollback.set_defaults(run=lambda chosen: _ask(chosen, "POST", f"/v1/models/{chosen.model}/rollback"))
+
+
+def _reload(chosen: argparse.Namespace) -> int:
+    if chosen.all is None:
+        return _ask(chosen, "POST", "/v1/reload")
+    return reload_all(chosen.all, _token(chosen))
 
 
 def _divide(chosen: argparse.Namespace) -> int:
@@ -38,7 +49,7 @@ def _divide(chosen: argparse.Namespace) -> int:
     if not chosen.shares:
         if chosen.shadow:
             raise SetupError("--shadow needs the shares too, such as: 1=100 --shadow 2")
-        return _show(_ask(chosen, "GET", path))
+        return _ask(chosen, "GET", path)
     split: dict[str, float] = {}
     for text in chosen.shares:
         version, _, share = text.partition("=")
@@ -46,24 +57,24 @@ def _divide(chosen: argparse.Namespace) -> int:
             split[version] = float(share)
         except ValueError:
             raise SetupError(f"{text!r} is no share; write VERSION=SHARE, such as 2=10") from None
-    body = {"split": split, "shadow": chosen.shadow}
-    return _show(_ask(chosen, "PUT", path, body))
+    return _ask(chosen, "PUT", path, {"split": split, "shadow": chosen.shadow})
 
 
-def _ask(chosen: argparse.Namespace, method: str, path: str, body: Any = None) -> Any:
-    token = {"Authorization": f"Bearer {chosen.admin_token}"} if chosen.admin_token else {}
-    answer = Running(chosen.url, token).ask(method, path, body)
+def _token(chosen: argparse.Namespace) -> dict[str, str]:
+    return {"Authorization": f"Bearer {chosen.admin_token}"} if chosen.admin_token else {}
+
+
+def _ask(chosen: argparse.Namespace, method: str, path: str, body: Any = None) -> int:
+    """Ask the server, and show what it serves then or how it divides."""
+    answer = Running(chosen.url, _token(chosen)).ask(method, path, body)
     if answer.status != 200:
         raise SetupError(answer.detail)
-    return msgspec.json.decode(answer.body)
-
-
-def _show(answer: Any) -> int:
-    if "models" in answer:
-        print("serving " + ", ".join(answer["models"]))
+    now = msgspec.json.decode(answer.body)
+    if "models" in now:
+        print("serving " + ", ".join(now["models"]))
         return 0
-    for version, share in answer["split"].items():
+    for version, share in now["split"].items():
         print(f"version {version}: {share:.1%}")
-    for version in answer.get("shadow", []):
+    for version in now.get("shadow", []):
         print(f"version {version}: copies, compared")
     return 0

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from timebound.cli.verb import declare
+from timebound.convert.convert import Job, convert, specs
 
 
 def add_to(verbs: Any) -> None:
@@ -47,9 +48,6 @@ def add_to(verbs: Any) -> None:
 
 def run(chosen: argparse.Namespace) -> int:
     """Convert, and print the table."""
-    # Imported late: --help answers without numpy and onnxruntime.
-    from timebound.convert.convert import Job, convert, specs
-
     same = ("source", "out", "weights", "samples", "calibrate", "tolerance", "agreement")
     job = Job(
         **{name: getattr(chosen, name) for name in same},

@@ -8,10 +8,14 @@ import os
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from timebound.cli.serve import add_options, flags_of
 from timebound.cli.values import read_time
 from timebound.cli.verb import declare
 from timebound.clock import MonotonicClock
+from timebound.doctor.doctor import Patient, examine
+from timebound.doctor.finding import as_lines, has_problems
 
 
 def add_to(verbs: Any) -> None:
@@ -33,11 +37,6 @@ def add_to(verbs: Any) -> None:
 
 def run(chosen: argparse.Namespace) -> int:
     """Show every finding; the exit code says whether any is a problem."""
-    import msgspec
-
-    from timebound.doctor.doctor import Patient, examine
-    from timebound.doctor.finding import as_lines, has_problems
-
     # What parts log of their troubles is told by the findings.
     logging.getLogger("timebound").addHandler(logging.NullHandler())
     patient = Patient(chosen.target, flags_of(chosen), os.environ, Path.cwd(), chosen.timeout)

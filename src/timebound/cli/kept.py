@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -39,14 +39,6 @@ class Listed(msgspec.Struct, frozen=True):
 
     entries: list[Entry] = msgspec.field(name="results")
     is_complete: bool
-
-
-class Shelf(Protocol):
-    """Raises `RequestError` if there is no such result, nobody answers or it is refused."""
-
-    def get(self, model: str, key: str) -> Found: ...
-    def ls(self, model: str | None) -> Listed: ...
-    def clear(self, model: str | None, key: str | None) -> int: ...
 
 
 class InServer:
@@ -138,3 +130,7 @@ class InRedis:
         # What a server logs about its store is told once here, as the reason.
         logging.getLogger("timebound.store").addHandler(logging.NullHandler())
         return uvloop.run(main())
+
+
+Shelf = InServer | InRedis
+"""Raises `RequestError` if there is no such result, nobody answers or it is refused."""

@@ -6,6 +6,7 @@ import argparse
 import sys
 from typing import Any
 
+from timebound.admission.keys import check_name, hash_of, new_key
 from timebound.cli.verb import declare
 
 
@@ -20,9 +21,6 @@ def add_to(verbs: Any) -> None:
 
 
 def _new(chosen: argparse.Namespace) -> int:
-    # Imported late: --help answers without it.
-    from timebound.admission.keys import check_name, hash_of, new_key
-
     check_name(chosen.name)
     key = new_key()
     print(f"the key of {chosen.name}, shown only now: {key}", file=sys.stderr)

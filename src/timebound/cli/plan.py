@@ -5,16 +5,18 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from timebound.cli.values import read_count, read_time, read_whole
+import msgspec
+
+from timebound.cli.values import read_count, read_number, read_part, read_time, read_whole
 from timebound.cli.verb import declare, profiles_of
 from timebound.clock import wall
 from timebound.errors import SetupError
-
-if TYPE_CHECKING:
-    from timebound.lab.fleet import MachineType
-    from timebound.lab.plan import Demand
+from timebound.lab import plan, planned
+from timebound.lab.fleet import EXAMPLES, MachineType, read_machines, read_price
+from timebound.lab.measured import choose
+from timebound.profile import ProfileFile, read_saved, this_machine
 
 
 def add_to(verbs: Any) -> None:
@@ -30,15 +32,15 @@ def add_to(verbs: Any) -> None:
     add("target", type=Path, nargs="?", help=target)
     add("--profile", type=Path, metavar="FILE", help="file of a saved profile, in place of a target")
     add("--model", default="", metavar="NAME", help="name of the model, if there are several")
-    add("--rate", type=_number, metavar="N", help="requests per second at the peak")
+    add("--rate", type=read_number, metavar="N", help="requests per second at the peak")
     average = "requests per second on average over the month, for the price (default: as --rate)"
-    add("--average", type=_number, metavar="N", help=average)
+    add("--average", type=read_number, metavar="N", help=average)
     add("--deadline", type=read_time, metavar="TIME", help="deadline of the requests, such as 250ms")
     goodput = "share of the requests that the model must answer in time (default: 99%%)"
-    add("--goodput", type=_share, default=0.99, metavar="SHARE", help=goodput)
+    add("--goodput", type=read_part, default=0.99, metavar="SHARE", help=goodput)
     add("--full", action="store_true", help="count only answers by all members of an ensemble")
     headroom = "room to keep free above the peak (default: 20%%)"
-    add("--headroom", type=_share, default=0.2, metavar="SHARE", help=headroom)
+    add("--headroom", type=read_part, default=0.2, metavar="SHARE", help=headroom)
     spare = "number of machines that may be down at the peak (default: 1)"
     add("--spare", type=read_count, default=1, metavar="N", help=spare)
     add("--machines", type=Path, metavar="FILE", help="TOML file of machine types and their prices")
@@ -47,7 +49,7 @@ def add_to(verbs: Any) -> None:
     add("--price", metavar="PRICE", help=price)
     add("--cores", type=read_whole, metavar="N", help="number of cores of the machine that --price is for")
     speed = "speed of its cores, where 1 is as fast as the machine of the profile (default: 1)"
-    add("--speed", type=_number, default=1.0, metavar="X", help=speed)
+    add("--speed", type=read_number, default=1.0, metavar="X", help=speed)
     add("--json", type=Path, metavar="FILE", help="write everything as JSON")
     add("--html", type=Path, metavar="FILE", help="write a page with plots")
     parser.set_defaults(run=run)
@@ -55,13 +57,6 @@ def add_to(verbs: Any) -> None:
 
 def run(chosen: argparse.Namespace) -> int:
     """Find the profile, simulate, show."""
-    import msgspec
-
-    from timebound.lab import plan, planned
-    from timebound.lab.fleet import EXAMPLES
-    from timebound.lab.measured import choose
-    from timebound.profile import read_saved, this_machine
-
     if chosen.print_machines:
         print(EXAMPLES.read_text(), end="")
         return 0
@@ -94,16 +89,14 @@ def run(chosen: argparse.Namespace) -> int:
 _SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.15)
 
 
-def _demand(chosen: argparse.Namespace) -> Demand:
-    from timebound.lab.plan import Demand
-
+def _demand(chosen: argparse.Namespace) -> plan.Demand:
     for flag in ("rate", "deadline"):
         if not getattr(chosen, flag):
             raise SetupError(f"give --{flag}: for example timebound plan app.py --rate 500 --deadline 1s")
     average = chosen.average or chosen.rate
     if average > chosen.rate:
         raise SetupError(f"--average {average:g} is above the peak, --rate {chosen.rate:g}; raise that")
-    return Demand(
+    return plan.Demand(
         rate=chosen.rate,
         average=average,
         deadline_s=chosen.deadline,
@@ -115,8 +108,6 @@ def _demand(chosen: argparse.Namespace) -> Demand:
 
 
 def _kinds(chosen: argparse.Namespace) -> list[MachineType]:
-    from timebound.lab.fleet import EXAMPLES, MachineType, read_machines, read_price
-
     if (chosen.price is None) != (chosen.cores is None):
         raise SetupError("--price and --cores belong together: --price 5/month --cores 1")
     if chosen.price is not None:
@@ -126,8 +117,6 @@ def _kinds(chosen: argparse.Namespace) -> list[MachineType]:
 
 def _profile(chosen: argparse.Namespace) -> Path:
     """The file with the profile; raises `SetupError` saying how to get one."""
-    from timebound.profile import ProfileFile
-
     if chosen.profile is not None:
         return Path(chosen.profile)
     if chosen.target is None:
@@ -140,23 +129,3 @@ def _profile(chosen: argparse.Namespace) -> Path:
     if not file.is_file():
         raise SetupError(f"there is no profile of {chosen.target} in {folder}; {cure}")
     return file
-
-
-def _number(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < 1e9:
-        raise argparse.ArgumentTypeError(f"{text!r} must be a number above 0")
-    return value
-
-
-def _share(text: str) -> float:
-    try:
-        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} must be a share below 1, such as 0.99 or 99%")
-    return value

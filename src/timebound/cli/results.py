@@ -8,15 +8,13 @@ import os
 import sys
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
+from timebound.cli.kept import Found, InRedis, InServer, Shelf
 from timebound.cli.verb import configuration, declare
 from timebound.errors import RequestError, SetupError
-
-if TYPE_CHECKING:
-    from timebound.cli.kept import Found, Shelf
 
 
 def add_to(verbs: Any) -> None:
@@ -61,9 +59,6 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _shelf(chosen: argparse.Namespace) -> Shelf:
-    # Imported here: --help and the other verbs need no client.
-    from timebound.cli.kept import InRedis, InServer
-
     flags = {name: getattr(chosen, name) for name in ("admin_token", "store", "store_namespace")}
     config = configuration(flags)
     if chosen.store is None:

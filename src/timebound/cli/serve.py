@@ -36,7 +36,7 @@ def add_to(verbs: Any) -> None:
         add_options(verb)
         shown = "show the value of each option and where it was set, and do not serve"
         verb.add_argument("--print-config", action="store_true", help=shown)
-        verb.set_defaults(run=run)
+        verb.set_defaults(run=run, takes_signals=True)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from timebound.cli.values import read_time, read_whole
+from timebound.cli.values import read_share, read_time, read_whole
 from timebound.cli.verb import check_writable, configuration, declare, profiles_of
 from timebound.config import FILE
 from timebound.errors import SetupError
+from timebound.lab import tuned
+from timebound.lab.engines import Judgement
+from timebound.lab.tune import Target, Tuning, average, choose, curve_name
+from timebound.machine import cores
+from timebound.profile import ProfileFile, this_machine
 from timebound.target import check_target
-
-if TYPE_CHECKING:
-    from timebound.lab.tune import Target, Tuning
 
 
 def add_to(verbs: Any) -> None:
@@ -40,9 +41,9 @@ def add_to(verbs: Any) -> None:
     add("--rounds", type=read_whole, default=3, metavar="N", help=turns)
     of_engines = parser.add_argument_group("engines (of models with ONNX files)").add_argument
     share = "least share of inputs that an engine must answer as onnxruntime does (default: 0.99)"
-    of_engines("--agreement", type=_share, default=0.99, metavar="SHARE", help=share)
+    of_engines("--agreement", type=read_share, default=0.99, metavar="SHARE", help=share)
     within = "by how much numbers in an answer may differ, as a share of the largest one (default: 0.05)"
-    of_engines("--tolerance", type=_share, default=0.05, metavar="SHARE", help=within)
+    of_engines("--tolerance", type=read_share, default=0.05, metavar="SHARE", help=within)
     more = "more inputs to compare engines on: a file of JSON lines, or a folder of bodies"
     of_engines("--samples", type=Path, metavar="PATH", help=more)
     add("--quick", action="store_true", help="try each setting once, for 1.5 seconds")
@@ -52,17 +53,8 @@ def add_to(verbs: Any) -> None:
     parser.set_defaults(run=run)
 
 
-def _share(text: str) -> float:
-    share = float(text)
-    if not 0 <= share <= 1:
-        raise argparse.ArgumentTypeError(f"{text} is not between 0 and 1")
-    return share
-
-
 def run(chosen: argparse.Namespace) -> int:
     """Measure what is missing, then show, explain and write."""
-    from timebound.lab.tune import Tuning
-
     check_target(chosen.target)
     check_writable(chosen.output)
     if chosen.samples is not None and not chosen.samples.exists():
@@ -83,9 +75,6 @@ def run(chosen: argparse.Namespace) -> int:
 
 
 def _target(chosen: argparse.Namespace) -> Target:
-    from timebound.lab.engines import Judgement
-    from timebound.lab.tune import Target
-
     samples = str(chosen.samples.resolve()) if chosen.samples is not None else ""
     return Target(
         path=chosen.target.resolve(),
@@ -93,7 +82,7 @@ def _target(chosen: argparse.Namespace) -> Target:
         deadline_s=chosen.deadline or configuration({}, chosen.target).deadline,
         seconds=1.5 if chosen.quick else chosen.seconds,
         rounds=1 if chosen.quick else chosen.rounds,
-        cores=len(os.sched_getaffinity(0)),
+        cores=cores(),
         judgement=Judgement(chosen.agreement, chosen.tolerance, samples),
     )
 
@@ -105,9 +94,6 @@ def _state(chosen: argparse.Namespace) -> Path:
 
 
 def _show(tuning: Tuning) -> None:
-    from timebound.lab import tuned
-    from timebound.lab.tune import average
-
     for name, points in tuning.record.curves.items():
         print(f"batches with {name}:")
         print(tuned.curve_table(points), end="\n\n")
@@ -118,10 +104,6 @@ def _show(tuning: Tuning) -> None:
 
 
 def _write(chosen: argparse.Namespace, target: Target, tuning: Tuning) -> None:
-    from timebound.lab import tuned
-    from timebound.lab.tune import average, choose, curve_name
-    from timebound.profile import ProfileFile, this_machine
-
     record = tuning.record
     trials = average(record.trials)
     best = choose(trials)

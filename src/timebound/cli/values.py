@@ -3,51 +3,46 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
+from typing import Any
 
-from timebound.config import seconds
-
-
-def read_time(text: str) -> float:
-    """A length of time, in seconds."""
-    form = seconds(0.0, 86_400.0)
-    try:
-        return float(form.read(text))
-    except (ValueError, KeyError, AttributeError):
-        raise argparse.ArgumentTypeError(f"{text!r} must be {form.wanted}") from None
+from timebound.config import SIZE, Form, seconds, whole
 
 
-def read_whole(text: str, low: int = 1) -> int:
-    """A whole number."""
-    if not text.isdecimal() or int(text) < low:
-        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number from {low} on")
-    return int(text)
+def _reader(form: Form) -> Callable[[str], Any]:
+    """What argparse calls to read a value of this form."""
+
+    def read(text: str) -> Any:
+        try:
+            return form.read(text)
+        except (ValueError, KeyError, AttributeError):
+            raise argparse.ArgumentTypeError(f"{text!r} must be {form.wanted}") from None
+
+    return read
 
 
-def read_count(text: str) -> int:
-    """A whole number, zero included."""
-    return read_whole(text, 0)
-
-
-def read_wholes(text: str) -> list[int]:
-    """Whole numbers, separated by commas."""
-    return [read_whole(part) for part in text.split(",")]
-
-
-def read_rates(text: str) -> list[float]:
-    """Requests per second, separated by commas."""
-    try:
-        rates = [float(part) for part in text.split(",")]
-    except ValueError:
-        rates = []
-    if not rates or not all(0 < rate < float("inf") for rate in rates):
-        raise argparse.ArgumentTypeError(f"{text!r} must be requests/s above zero, such as 50 or 20,40,80")
-    return rates
-
-
-def read_span(text: str) -> tuple[float, float]:
-    """Two lengths of time, such as 2-5."""
+def _span(text: str) -> tuple[float, float]:
     low, _, high = text.partition("-")
-    span = (read_time(low), read_time(high or low))
-    if span[0] > span[1]:
-        raise argparse.ArgumentTypeError(f"{text!r} must be the shortest and the longest pause, such as 2-5")
-    return span
+    return read_time(low), read_time(high or low)
+
+
+def _numbers(text: str) -> list[float]:
+    return [float(part) for part in text.split(",")]
+
+
+def _share(text: str) -> float:
+    return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+
+
+read_time = _reader(seconds(0.0, 86_400.0))
+read_span = _reader(Form(_span, "the shortest and the longest pause, such as 2-5", lambda span: span[0] <= span[1]))
+read_whole = _reader(whole(1, 10**9))
+read_wholes = _reader(Form(lambda text: [read_whole(part) for part in text.split(",")], "whole numbers"))
+read_size = _reader(SIZE)
+read_count = _reader(whole(0, 10**9))
+read_number = _reader(Form(float, "a number above 0", lambda number: 0 < number < 1e9))
+read_part = _reader(Form(_share, "a share below 1, such as 0.99 or 99%", lambda share: 0 <= share < 1))
+read_share = _reader(Form(_share, "a share from 0 to 1, such as 0.99 or 99%", lambda share: 0 <= share <= 1))
+read_rates = _reader(
+    Form(_numbers, "requests/s above zero, such as 50 or 20,40,80", lambda rates: all(0 < rate < 1e9 for rate in rates))
+)

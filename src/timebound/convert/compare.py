@@ -120,7 +120,9 @@ def _alike(old: Any, new: Any) -> Agreement:
     scale = float(np.abs(wide[np.isfinite(wide)]).max(initial=0))
     if _chooses(old):
         return Agreement(difference, scale, *_shares(wide, other))
-    equal = float((old == new).mean()) if _is_choice(old) else None
+    # One whole number per item: a class that the network chose itself.
+    is_choice = old.dtype.kind in "iub" and old.size == len(old)
+    equal = float((old == new).mean()) if is_choice else None
     return Agreement(difference, scale, equal, equal)
 
 
@@ -138,11 +140,6 @@ def _shares(old: Any, new: Any) -> tuple[float, float]:
 def _chooses(output: Any) -> bool:
     """Whether an output is one row of scores per item, of which the largest is the answer."""
     return bool(output.ndim == 2 and output.shape[1] > 1 and output.dtype.kind == "f")
-
-
-def _is_choice(output: Any) -> bool:
-    """Whether an output is one whole number per item: a class that the network chose itself."""
-    return bool(output.dtype.kind in "iub" and output.size == len(output))
 
 
 def _ms_per_item(net: Net, batch: Any, size: int, clock: Clock) -> float:

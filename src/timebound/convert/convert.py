@@ -15,7 +15,7 @@ from timebound.backends.base import Backend
 from timebound.backends.onnx import OnnxBackend, onnx
 from timebound.backends.signature import parse_spec
 from timebound.convert import compare, samples, shrink
-from timebound.convert.reason import reason
+from timebound.convert.reason import told
 from timebound.convert.source import check_exists, open_source
 from timebound.errors import SetupError
 
@@ -117,7 +117,7 @@ def _check_inputs(job: Job, net: Backend) -> None:
 
 
 def _original(job: Job, net: Backend, given: samples.Samples) -> compare.Measure:
-    with _told(f"{job.source} fails on the samples: %s; check --input and --samples"):
+    with told(f"{job.source} fails on the samples: %s; check --input and --samples"):
         before = compare.measure(net, _size(net, job), given)
     if any(output.dtype.kind == "f" and np.isnan(output).any() for output in before.outputs):
         cure = "check them and the network" if given.is_real else "give real ones with --samples, or check the network"
@@ -127,19 +127,8 @@ def _original(job: Job, net: Backend, given: samples.Samples) -> compare.Measure
 
 
 def _measured(path: Path, given: samples.Samples) -> compare.Measure:
-    with _told("the converted file does not run: %s; nothing was written"):
+    with told("the converted file does not run: %s; nothing was written"):
         return compare.measure(onnx(path, threads=1), path.stat().st_size, given)
-
-
-@contextmanager
-def _told(sentence: str) -> Iterator[None]:
-    """What fails in the `with` block fails with this sentence, with the reason in its place."""
-    try:
-        yield
-    except SetupError:
-        raise
-    except Exception as error:
-        raise SetupError(sentence.replace("%s", reason(error))) from error
 
 
 def _check_export(job: Job, alike: list[compare.Agreement], tell: Callable[[str], None]) -> None:

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
-import logging
-import warnings
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +10,9 @@ import torch
 
 from timebound.backends.base import Backend
 from timebound.backends.torch import TorchBackend
-from timebound.convert.reason import reason
+from timebound.convert.reason import library, told
 from timebound.convert.samples import Samples
-from timebound.errors import MissingExtra, SetupError
+from timebound.errors import SetupError
 
 
 def write_onnx(net: Backend, path: Path, samples: Samples) -> None:
@@ -28,15 +23,10 @@ def write_onnx(net: Backend, path: Path, samples: Samples) -> None:
     arrays = samples.take(0, 2) if len(samples) > 1 else {n: a.repeat(2, 0) for n, a in samples.arrays.items()}
     example = tuple(torch.from_numpy(arrays[name].copy()) for name in names)
     outputs = _output_names(net(arrays if len(names) > 1 else arrays[names[0]]))
-    try:
-        with _quiet():
-            how = _how(net, example, outputs)
-            torch.onnx.export(net.program, f=str(path), input_names=names, output_names=outputs, **how)
+    with told(f"{net.label} cannot be exported to ONNX: %kind: %s"), library():
+        how = _how(net, example, outputs)
+        torch.onnx.export(net.program, f=str(path), input_names=names, output_names=outputs, **how)
         twice = _named_twice(path, outputs)
-    except ModuleNotFoundError as error:
-        raise MissingExtra(str(error.name), "convert") from None
-    except Exception as error:
-        raise SetupError(f"{net.label} cannot be exported to ONNX: {type(error).__name__}: {reason(error)}") from error
     if twice:
         raise SetupError(
             f"{net.label}: its output {twice[0]} has the name of an input or of a value inside; call it something else "
@@ -75,16 +65,3 @@ def _output_names(output: Any) -> list[str]:
     if isinstance(output, dict):
         return list(output)
     return [f"output_{place}" for place in range(len(output))] if isinstance(output, tuple) else ["output"]
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """The exporters print and warn much; what matters of it comes as an exception."""
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(before)

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import io
+import logging
 import re
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+
+from timebound.errors import MissingExtra, SetupError
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _SUMMARY = "## Exception summary"
@@ -22,6 +29,32 @@ def reason(error: BaseException) -> str:
         return whole or type(error).__name__
     # TorchScript: pages of code first, the reason in the last line.
     return _lines(text)[-1][:_LONGEST]
+
+
+@contextmanager
+def told(sentence: str) -> Iterator[None]:
+    """What fails in the `with` block fails with this sentence: %s in it is the reason, %kind the error's own name."""
+    try:
+        yield
+    except SetupError:
+        raise
+    except Exception as error:
+        raise SetupError(sentence.replace("%kind", type(error).__name__).replace("%s", reason(error))) from error
+
+
+@contextmanager
+def library() -> Iterator[None]:
+    """Libraries at work on a conversion: what they print and warn of is not shown, and one that is missing is named."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings(), redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    except ModuleNotFoundError as error:
+        raise MissingExtra(str(error.name), "convert") from None
+    finally:
+        logging.disable(before)
 
 
 def _lines(text: str) -> list[str]:

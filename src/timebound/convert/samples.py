@@ -13,7 +13,7 @@ from timebound.backends.base import TensorSpec
 from timebound.errors import SetupError
 
 LABELS = "labels"
-_MADE_UP = 16
+_MADE_UP, _FREE = 16, 8
 
 
 class Samples(msgspec.Struct, frozen=True):
@@ -83,12 +83,12 @@ def whole_labels(labels: Any, classes: int) -> Any:
     return labels
 
 
-def made_up(inputs: Sequence[TensorSpec], *, count: int = _MADE_UP, free: int = 8) -> Samples:
+def made_up(inputs: Sequence[TensorSpec]) -> Samples:
     """Random numbers that fit the inputs: between 0 and 1 for floats, small for whole numbers."""
     random = np.random.default_rng(0)
     arrays = {}
     for spec in inputs:
-        shape = (count, *(free if size is None else size for size in spec.shape[1:]))
+        shape = (_MADE_UP, *(_FREE if size is None else size for size in spec.shape[1:]))
         dtype = np.dtype(spec.dtype)
         drawn = random.random(shape) if dtype.kind == "f" else random.integers(0, 2, shape)
         arrays[spec.name] = drawn.astype(dtype)
@@ -101,11 +101,9 @@ def specs_of(samples: Samples) -> list[TensorSpec]:
 
 
 def _check_fit(path: Path, name: str, array: Any, spec: TensorSpec) -> None:
-    wanted, given = spec.shape[1:], array.shape[1:]
-    fits = len(wanted) == len(given) and all(w in (None, g) for w, g in zip(wanted, given, strict=True))
     dtype = "str" if array.dtype.kind in "US" else array.dtype.name
-    if not fits or dtype != spec.dtype:
-        found = TensorSpec(name, dtype, (None, *given))
+    if not spec.fits(array.shape[1:]) or dtype != spec.dtype:
+        found = TensorSpec(name, dtype, (None, *array.shape[1:]))
         raise SetupError(f"{path} holds {found}, but the network takes {spec}; save the samples as that")
 
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from timebound.convert.reason import reason
+from timebound.convert.reason import library, told
 from timebound.convert.samples import Samples
-from timebound.errors import MissingExtra, SetupError
 
 # Shares of 256 would be all that probabilities could be; computing them is cheap.
 _IN_FLOATS = {"Softmax", "Sigmoid"}
@@ -21,12 +18,13 @@ Tell = Callable[[str], None]
 
 def write_int8(given: Path, path: Path, samples: Samples | None, tell: Tell) -> None:
     """Quantise: with samples the activations too (static), without them the weights only (dynamic)."""
-    with _library():
+    with library():
         import onnx
         from onnxruntime import quantization
         from onnxruntime.quantization.registry import QDQRegistry, QLinearOpsRegistry
         from onnxruntime.quantization.shape_inference import quant_pre_process
-    with tempfile.TemporaryDirectory(dir=path.parent) as folder, _refusals("to eight bits"):
+    refused = told("the network cannot be brought to eight bits: %kind: %s")
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder, refused, library():
         ready = Path(folder) / "ready.onnx"
         # Shapes noted by the exporter are in the way of the clean-up, which moves weights about; it finds them anew.
         model = onnx.load(str(given))
@@ -52,10 +50,10 @@ def write_int8(given: Path, path: Path, samples: Samples | None, tell: Tell) -> 
 
 def write_fp16(given: Path, path: Path) -> None:
     """Half precision: half the size; on processors without half-precision arithmetic not faster."""
-    with _library():
+    with library():
         import onnx
         from onnxruntime.transformers.float16 import convert_float_to_float16
-    with _refusals("to half precision"):
+    with told("the network cannot be brought to half precision: %kind: %s"), library():
         onnx.save(convert_float_to_float16(onnx.load(str(given)), keep_io_types=True), str(path))
 
 
@@ -72,23 +70,3 @@ class _Reader:
         if self._done % 16 == 0 or self._done == self._of:
             self._tell(f"calibrating on sample {self._done} of {self._of}")
         return next(self._items, None)
-
-
-@contextmanager
-def _library() -> Iterator[None]:
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        raise MissingExtra(str(error.name), "convert") from None
-
-
-@contextmanager
-def _refusals(what: str) -> Iterator[None]:
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)  # advice about preprocessing, which is done here
-    try:
-        yield
-    except Exception as error:
-        raise SetupError(f"the network cannot be brought {what}: {type(error).__name__}: {reason(error)}") from error
-    finally:
-        logging.disable(before)

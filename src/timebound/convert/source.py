@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from timebound.backends.base import Backend
-from timebound.convert.reason import reason
+from timebound.convert.reason import told
 from timebound.errors import SetupError
+from timebound.target import import_file
 
 
 def open_source(text: str, *, inputs: Sequence[str] | None = None, weights: Path | None = None) -> Backend:
@@ -46,17 +45,7 @@ def check_exists(text: str) -> tuple[str, str]:
 def _function(path: Path, name: str) -> Any:
     from torch.nn import Module  # imported here for the reason above
 
-    sys.path.insert(0, str(path.parent))  # it may import the files beside it
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None:
-        raise SetupError(f"{path} cannot be imported as Python")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        raise SetupError(f"importing {path} failed: {type(error).__name__}: {error}") from error
-    found = getattr(module, name, None)
+    found = getattr(import_file(path), name, None)
     if not callable(found):
         raise SetupError(f"{path.name} has no function {name!r}; name one that returns a torch.nn.Module")
     return found if isinstance(found, Module) else _named(found, f"{path.name}:{name}")
@@ -67,12 +56,7 @@ def _named(make: Callable[[], Any], label: str) -> Callable[[], Any]:
 
     @functools.wraps(make, updated=())
     def call() -> Any:
-        try:
+        with told(f"{label} failed: %kind: %s; it is called without arguments and must return a torch.nn.Module"):
             return make()
-        except Exception as error:
-            raise SetupError(
-                f"{label} failed: {type(error).__name__}: {reason(error)}; "
-                "it is called without arguments and must return a torch.nn.Module"
-            ) from error
 
     return call

@@ -6,15 +6,12 @@ import json
 import time
 import uuid
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-import numpy as np
-import numpy.typing as npt
-from PIL import Image
+import msgspec
 
 import timebound as tb
-
-Ink = npt.NDArray[np.float32]
+from timebound.demo.picture import Ink, read_picture
 
 _HERE = Path(__file__).parent
 SAMPLES: list[dict[str, str]] = json.loads((_HERE / "samples.json").read_text(encoding="utf-8"))
@@ -22,8 +19,16 @@ SAMPLES: list[dict[str, str]] = json.loads((_HERE / "samples.json").read_text(en
 LABELS = [*(_HERE / "labels.txt").read_text(encoding="utf-8").split(), "isnull"]
 """The 800 characters in the order of the networks' outputs; the last output means none of them."""
 
-FILES = ("models/lite.onnx", "models/mobile_wide.onnx", "models/mobile_slim.onnx")
-"""Best alone first, for the answers that time allows only one or two members."""
+NONE = 0.75
+"""A picture is none of the 800 where the networks give that more than this share of one; most forms are right so."""
+
+_ANSWERS = msgspec.Meta(
+    extra_json_schema={"x-answers": "".join(LABELS[:-1]), "x-named": {LABELS[-1]: f"none of the {len(LABELS) - 1}"}}
+)
+"""What the page lists beside its board, and says in place of a bare `isnull`."""
+
+FILES = ("models/mobile_slim.onnx", "models/mobile_wide.onnx", "models/lite.onnx")
+"""Best alone on forms first, for the answers that time allows only one or two members."""
 
 
 class Handwriting(tb.Model):
@@ -42,7 +47,7 @@ class Handwriting(tb.Model):
 
         esun_uuid: str
         """Names the request; every attempt carries the same."""
-        image: tb.Image64
+        image: Annotated[tb.Image64, _ANSWERS]
         """Base64 of a picture of one character, in any size, dark on light or light on dark."""
         esun_timestamp: int = 0
         """When the attempt was sent, in seconds since 1970."""
@@ -53,60 +58,29 @@ class Handwriting(tb.Model):
         self.net = tb.ensemble(*(tb.onnx(_HERE / file) for file in FILES), combine="mean")
 
     def prepare(self, request: Request) -> Ink:
-        return read_picture(tb.image.decode(request.image, mode="L"))[None]
+        return read_picture(tb.image.decode(request.image, mode="RGB"))[None]
 
     def finish(self, output: Any, request: Request) -> dict[str, Any]:
-        best = int(output.argmax())
-        return _answer(request, LABELS[best], round(float(output[best]), 4))
+        best = int(output[:-1].argmax())
+        character, sure, none = LABELS[best], round(float(output[best]), 4), round(float(output[-1]), 4)
+        if output[-1] > NONE:
+            return _answer(request, "isnull", none, character, sure)
+        return _answer(request, character, sure, character, sure)
 
     def fallback(self, request: Request) -> dict[str, Any]:
-        return _answer(request, "isnull", 0.0)
+        return _answer(request, "isnull", 0.0, None, 0.0)
 
 
-def _answer(request: Handwriting.Request, answer: str, confidence: float) -> dict[str, Any]:
+def _answer(
+    request: Handwriting.Request, answer: str, confidence: float, character: str | None, sure: float
+) -> dict[str, Any]:
+    """What is said, and beside it the likeliest of the 800, whatever is said."""
     return {
         "esun_uuid": request.esun_uuid,
         "server_uuid": uuid.uuid4().hex,
         "server_timestamp": int(time.time()),
         "answer": answer,
         "confidence": confidence,
+        "character": character,
+        "character_confidence": sure,
     }
-
-
-# The networks were trained on ink that fills this share of a 64 x 64 frame.
-_SIDE, _FILL = 64, 0.86
-_INK = 0.35  # of the darkest: what counts as ink when the character is cut out
-_FAINT = 24  # of 255: less contrast than this between paper and ink is an empty page
-
-
-def read_picture(grey: npt.NDArray[np.uint8]) -> Ink:
-    """A grey picture of any size to 64 x 64 ink, 0 (paper) to 1, cut out and centred; an empty page stays empty."""
-    picture = Image.fromarray(grey)
-    picture.thumbnail((256, 256), Image.Resampling.BOX)
-    ink = _ink(np.asarray(picture, np.float32))
-    rows, columns = (np.flatnonzero((ink > _INK).any(axis=axis)) for axis in (1, 0))
-    if not len(rows):
-        return np.zeros((_SIDE, _SIDE), np.float32)
-    return _fit(ink, rows[0], rows[-1] + 1, columns[0], columns[-1] + 1)
-
-
-def _ink(tone: Ink) -> Ink:
-    """How far each pixel is from the paper, 0..1. The paper's tone is that of most of the border."""
-    paper = np.median(np.concatenate([tone[0], tone[-1], tone[:, 0], tone[:, -1]]))
-    darker, lighter = paper - tone.min(), tone.max() - paper
-    contrast = max(darker, lighter)
-    if contrast < _FAINT:
-        return np.zeros_like(tone)
-    ink = paper - tone if darker >= lighter else tone - paper
-    return np.asarray(np.clip(ink / contrast, 0, 1), np.float32)
-
-
-def _fit(ink: Ink, top: int, bottom: int, left: int, right: int) -> Ink:
-    """The part that holds ink, scaled to the frame; what lies around it comes along, paper where the picture ends."""
-    half = max(bottom - top, right - left) / _FILL / 2
-    room = int(half) + 1
-    x, y = (left + right) / 2 + room, (top + bottom) / 2 + room
-    wide = Image.fromarray(np.pad(ink, room))
-    # A small scan is enlarged here, and a softer filter would blur its strokes.
-    frame = wide.resize((_SIDE, _SIDE), Image.Resampling.LANCZOS, box=(x - half, y - half, x + half, y + half))
-    return np.clip(np.asarray(frame, np.float32), 0, 1)  # the filter swings beyond both

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from timebound.clock import Clock
+from timebound.clock import Clock, wall
 from timebound.config import Config, resolve, settings
+from timebound.doctor.certificate import check_certificate
 from timebound.doctor.finding import Finding, ok, problem
-from timebound.doctor.machine import available_mib, check_machine, core_quota
+from timebound.doctor.machine import available_mib, check_machine
 from timebound.doctor.models import check_models
 from timebound.doctor.options import check_options
 from timebound.doctor.redis import check_redis
 from timebound.errors import SetupError
 from timebound.http.listener import bind
+from timebound.machine import cores
 
 
 @dataclass(frozen=True)
@@ -41,19 +42,14 @@ def examine(patient: Patient, clock: Clock) -> Iterator[Finding]:
         yield from check_machine(Config(), clock)
         yield problem("settings", str(error))
         return
-    cores = _cores()
+    found_cores = cores()
     yield from check_machine(config, clock)
-    yield from check_options(config, found, patient.folder, cores)
+    yield from check_options(config, found, patient.folder, found_cores)
     yield check_port(config)
+    yield from check_certificate(config, wall())
     yield from asyncio.run(check_redis(config, clock))
     if patient.target is not None:
-        yield from check_models(patient.target, config, cores, available_mib(), patient.timeout_s)
-
-
-def _cores() -> int:
-    usable = len(os.sched_getaffinity(0))
-    quota = core_quota(Path("/sys/fs/cgroup"))
-    return usable if quota is None else max(1, min(usable, int(quota)))
+        yield from check_models(patient.target, config, found_cores, available_mib(), patient.timeout_s)
 
 
 def check_port(config: Config) -> Finding:

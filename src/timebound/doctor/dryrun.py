@@ -1,4 +1,4 @@
-"""Runs a target's models on their examples, as a program in a process of its own: one line of JSON per thing seen.
+"""Runs a target's models on their examples, as a program in a process of its own, and tells each thing seen.
 
 What the user's code does meanwhile is heard through Python's audit hooks: connections, name look-ups and new processes,
 each with the stage it happened in. Libraries that open sockets in C are not heard.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,10 @@ import msgspec
 
 from timebound.clock import Clock, MonotonicClock
 from timebound.errors import SetupError
-from timebound.lab.curve import Point, body_of, measure
+from timebound.lab.curve import Point, body_of, measure, run_as_program
 from timebound.lab.load.processes import pss_mib
 from timebound.model import Model, name_of
-from timebound.target import describe, load_models, sentence
+from timebound.target import describe, load_models
 from timebound.types import ModelInfo
 from timebound.workers.members import open_runner
 from timebound.workers.runner import Runner
@@ -106,41 +106,37 @@ def _whereto(event: str, arguments: tuple[Any, ...]) -> str:
     return ""
 
 
-def main(target: str, threads: str, budget_s: str, answers: str, engines: str) -> int:
-    """Load, run, and write what was seen to the descriptor `answers`: the user's code may print."""
-    say = partial(_say, int(answers))
+def main(target: str, threads: str, budget_s: str, engines: str) -> Iterator[Word]:
+    """Load, and run each model."""
     clock = MonotonicClock()
     try:
-        say(Stage("load()"))
+        yield Stage("load()")
         start = clock.now()
         models = load_models(Path(target), threads=int(threads), engines=msgspec.json.decode(engines))
-        say(Loaded(clock.now() - start, pss_mib(os.getpid()), [name_of(type(model)) for model in models]))
+        yield Loaded(clock.now() - start, pss_mib(os.getpid()), [name_of(type(model)) for model in models])
         habits = Habits()
         for model in models:
-            say(_try(model, habits, float(budget_s), clock, say))
-    except SetupError as error:
-        say(Failed(sentence(error)))
+            yield from _try(model, habits, float(budget_s), clock)
     except Exception as error:
-        say(Failed(describe(error)))
-    return 0
+        yield Failed(str(error) if isinstance(error, SetupError) else describe(error))
 
 
-def _try(model: Model, habits: Habits, budget_s: float, clock: Clock, say: Callable[[Word], None]) -> Seen:
+def _try(model: Model, habits: Habits, budget_s: float, clock: Clock) -> Iterator[Word]:
     runner = open_runner(model, clock)
-    say(Stage(f"{runner.name}'s first run"))
+    yield Stage(f"{runner.name}'s first run")
     habits.heard.clear()
     habits.listen_to(model)  # from the first run on: a connection that is opened then and kept is waited for ever after
     info = warm_up(runner, clock)
     body = body_of(model)
     points = []
     for size in [size for size in SIZES if size <= info.max_batch]:
-        say(Stage(f"{runner.name} on a batch of {size}"))
+        yield Stage(f"{runner.name} on a batch of {size}")
         points.append(measure(runner, body, size, budget_s, clock))
     fallback_s, fallback_error = None, ""
     if info.has_fallback:
-        say(Stage(f"{runner.name}.fallback()"))
+        yield Stage(f"{runner.name}.fallback()")
         fallback_s, fallback_error = _fall_back(model, runner, body, clock)
-    return Seen(
+    yield Seen(
         info=msgspec.structs.replace(info, samples=[]),
         has_example=model.example is not None,
         body_bytes=len(body),
@@ -162,9 +158,5 @@ def _fall_back(model: Model, runner: Runner, body: bytes, clock: Clock) -> tuple
     return clock.now() - start, ""
 
 
-def _say(descriptor: int, word: Word) -> None:
-    os.write(descriptor, msgspec.json.encode(word) + b"\n")
-
-
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    sys.exit(run_as_program(main, *sys.argv[1:]))

@@ -15,6 +15,8 @@ from statistics import median
 from timebound.clock import Clock
 from timebound.config import Config
 from timebound.doctor.finding import Finding, ok, problem, warning
+from timebound.machine import core_quota
+from timebound.processor import flags
 
 # Below this, processes are killed sooner or later, whatever the model. A choice, not a measurement.
 LEAST_MEMORY_MIB = 256
@@ -29,10 +31,10 @@ _BOUND = re.compile(r"(>=|<)\s*([0-9.]+)")
 
 def check_machine(config: Config, clock: Clock) -> Iterator[Finding]:
     """Everything about the machine, one finding after the other."""
-    yield cores(len(os.sched_getaffinity(0)), core_quota(Path("/sys/fs/cgroup")))
+    yield cores(len(os.sched_getaffinity(0)), core_quota())
     yield memory(available_mib())
     yield files(resource.getrlimit(resource.RLIMIT_NOFILE)[0], config.max_connections)
-    yield processor(platform.machine(), _flags())
+    yield processor(platform.machine(), flags())
     yield python(platform.python_implementation(), platform.python_version())
     yield libraries(metadata.requires("timebound") or [])
     yield clock_source()
@@ -41,23 +43,16 @@ def check_machine(config: Config, clock: Clock) -> Iterator[Finding]:
 
 def cores(usable: int, quota: float | None) -> Finding:
     """Whether the cores that a server counts on are really there."""
+    if quota is not None and quota < 0.99:
+        text = f"{quota:g} of a core may be used (cgroup limit): the server will be stopped again and again, mid-batch"
+        return warning("cores", text, "raise the limit to whole cores")
     if quota is not None and quota < usable - 0.01:
-        text = f"{usable} cores are visible and {quota:g} may be used (cgroup limit): workers will be stopped mid-batch"
-        return warning("cores", text, f"raise the limit, or serve with --workers {max(1, int(quota))}")
+        return ok("cores", f"{usable} are visible, {quota:g} may be used (cgroup limit): {int(quota)} counted on")
     busy = os.getloadavg()[0]
     if busy > 0.5 * usable:
         text = f"{usable} usable, and {busy:.1f} busy on average in the last minute"
         return warning("cores", text, "stop other programs: they make answers late, and the figures below worse")
     return ok("cores", f"{usable} usable, {busy:.1f} busy")
-
-
-def core_quota(group: Path) -> float | None:
-    """Cores that a control group lets this process use; None if it sets no limit."""
-    try:
-        quota, period = (group / "cpu.max").read_text().split()
-    except (OSError, ValueError):
-        return None
-    return None if quota == "max" else int(quota) / int(period)
 
 
 def memory(available: float) -> Finding:
@@ -101,14 +96,6 @@ def processor(architecture: str, flags: set[str]) -> Finding:
     if not {"avx2", "fma"} <= flags:
         return warning("processor", text, "choose a machine type with AVX2 and FMA, which fast matrix code is made for")
     return ok("processor", text)
-
-
-def _flags() -> set[str]:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return set()
-    return set(next((line.partition(":")[2] for line in lines if line.startswith("flags")), "").split())
 
 
 def python(implementation: str, version: str) -> Finding:

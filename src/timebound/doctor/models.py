@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
-import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
-from typing import IO
 
 import msgspec
 
@@ -20,8 +14,8 @@ from timebound.doctor.dryrun import Failed, Loaded, Seen, Stage, Word
 from timebound.doctor.finding import Finding, ok, problem, warning
 from timebound.errors import SetupError
 from timebound.lab.curve import Point
+from timebound.lab.load.launch import Ended, run_program
 from timebound.target import check_target
-from timebound.workers.child import THREAD_VARIABLES
 
 # Time for each batch size.
 BUDGET_S = 0.25
@@ -36,7 +30,12 @@ def check_models(target: Path, config: Config, cores: int, available_mib: float,
     except SetupError as error:
         yield problem("target", str(error))
         return
-    words, death = _dry_run(target, config, timeout_s)
+    threads = config.threads or 1
+    arguments = (str(target), str(threads), str(BUDGET_S), json.dumps(config.engines))
+    ended = run_program("timebound.doctor.dryrun", *arguments, threads=threads, timeout_s=timeout_s)
+    words = [msgspec.json.decode(line, type=Word) for line in ended.found]
+    *_, stage = ["importing", *(word.name for word in words if isinstance(word, Stage))]
+    death = _death(ended, timeout_s, stage)
     loaded = next((word for word in words if isinstance(word, Loaded)), None)
     if loaded is not None:
         names = ", ".join(loaded.models)
@@ -48,55 +47,22 @@ def check_models(target: Path, config: Config, cores: int, available_mib: float,
         if isinstance(word, Failed):
             yield problem("model" if loaded else "target", word.why)
     if death is not None:
-        stages = [word.name for word in words if isinstance(word, Stage)]
-        yield problem("model", death.format(stage=stages[-1] if stages else "importing"))
+        yield problem("model", death)
     if seen and death is None:
         yield room(seen, config, cores, available_mib)
 
 
-def _dry_run(target: Path, config: Config, timeout_s: float) -> tuple[list[Word], str | None]:
-    """What the process said, and how it ended if not well; `{stage}` in that is for what it was about to do."""
-    threads = config.threads or 1
-    environment = {**os.environ, **dict.fromkeys(THREAD_VARIABLES, str(threads))}
-    # Files and not pipes: nobody reads before it is over.
-    with tempfile.TemporaryFile() as noise, tempfile.TemporaryFile() as answers:
-        arguments = [str(target), str(threads), str(BUDGET_S), str(answers.fileno()), json.dumps(config.engines)]
-        process = subprocess.Popen(
-            [sys.executable, "-m", "timebound.doctor.dryrun", *arguments],
-            env=environment,
-            pass_fds=[answers.fileno()],
-            stdin=subprocess.DEVNULL,
-            stdout=noise,
-            stderr=noise,
-            start_new_session=True,  # whatever the model starts is ended with it
-        )
-        try:
-            death = _death(process.wait(timeout_s), noise)
-        except subprocess.TimeoutExpired:
-            death = f"{{stage}} takes longer than {timeout_s:g} s; mend it, or give more with --timeout"
-        finally:
-            _end(process)
-        answers.seek(0)
-        return [msgspec.json.decode(line, type=Word) for line in answers.read().splitlines()], death
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-
-
-def _death(code: int, noise: IO[bytes]) -> str | None:
-    if code == 0:
-        return None
-    if code < 0:
-        name = signal.Signals(-code).name
+def _death(ended: Ended, timeout_s: float, stage: str) -> str | None:
+    """How the dry run came to a bad end, if it did; `stage` is what it was about to do."""
+    if ended.code is None:
+        return f"{stage} takes longer than {timeout_s:g} s; mend it, or give more with --timeout"
+    if ended.code < 0:
+        name = signal.Signals(-ended.code).name
         hint = "; it may have run out of memory" if name == "SIGKILL" else ""
-        return f"the process died of {name} in {{stage}}{hint}; run it in a Python of its own to see why"
-    noise.seek(0)
-    lines = noise.read().decode(errors="replace").strip().splitlines()
-    last = lines[-1].replace("{", "{{").replace("}", "}}") if lines else f"exit code {code}"
-    return f"the process left in {{stage}}: {last}; take exit() out of the model, or mend what it says"
+        return f"the process died of {name} in {stage}{hint}; run it in a Python of its own to see why"
+    if ended.code > 0:
+        return f"the process left in {stage}: {ended.last_line}; take exit() out of the model, or mend what it says"
+    return None
 
 
 def check_model(seen: Seen, config: Config) -> Iterator[Finding]:

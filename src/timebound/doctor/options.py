@@ -102,6 +102,10 @@ def crowd(config: Config, cores: int) -> Iterator[Finding]:
 
 def doors(config: Config) -> Iterator[Finding]:
     """What strangers could reach."""
+    for each in (config.trusted_proxies or "unix").split(","):
+        if each != "unix" and ipaddress.ip_network(each, strict=False).prefixlen == 0:
+            text = f"trusted_proxies has {each}: whoever comes may say to be anybody, and to have come earlier"
+            yield warning("settings", text, "name the addresses or networks of the proxies alone")
     if is_local(config.host):
         return
     if config.watch:

@@ -19,7 +19,8 @@ from timebound.errors import SetupError
 from timebound.events import Events
 from timebound.store.address import Address, read_address
 from timebound.store.base import open_store
-from timebound.store.link import Down, Link
+from timebound.store.line import Down
+from timebound.store.link import Link
 
 PINGS = 50
 OLDEST = 6

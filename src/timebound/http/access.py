@@ -1,7 +1,8 @@
-"""Who is asking, where API keys are configured: a key in the headers becomes a `Client`; and what needs a key."""
+"""Where API keys are configured: whose key a request carries, what needs a key, and who sees what."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from starlette.types import Scope
@@ -11,11 +12,17 @@ from timebound.clock import Clock
 from timebound.errors import RequestError
 from timebound.http.admin import Admin, bearer_token
 
-_OPEN = ("/livez", "/readyz", "/", "/docs")
+_OPEN = ("/livez", "/readyz", "/v2/health/live", "/v2/health/ready", "/ping", "/", "/docs")
 """Probes carry no keys, and the pages hold nothing but themselves: what they show they ask for with a key."""
 _OPEN_FOLDER = "/ui/"
-_OPERATORS = ("/v1/results", "/v1/reload")
-"""Calls that the operator makes without an API key: their handlers ask for the admin token instead."""
+_OPERATORS = ("/v1/results", "/v1/reload", "/v2/repository/models/")
+"""Calls that the operator makes without an API key: their handlers ask whether it is the operator."""
+
+
+CLIENT = "timebound.client"
+"""Where the app puts the holder of the API key in a request's scope."""
+
+_LABEL = re.compile(rb'[{,](model|client)="((?:[^"\\]|\\.)*)"')
 
 
 class Access:
@@ -51,16 +58,38 @@ class Access:
     def let_in(self, scope: Scope) -> Client | None:
         """Count a call of one of the server's own routes; None if it needs no key. Raises `RequestError`."""
         path = scope["path"]
-        if path in self._open or path.startswith(_OPEN_FOLDER):
+        if (path.rstrip("/") or "/") in self._open or path.startswith(_OPEN_FOLDER):
             return None
-        given = dict(scope["headers"]).get(b"authorization", b"")
-        if path.startswith(_OPERATORS) or self._admin.has_token(given):
+        if path.startswith(_OPERATORS) or self._admin.is_operators(scope):
             client = self.find(scope["headers"])
         else:
             client = self.client(scope)
         if client is not None:
             client.count(self._clock.now())
         return client
+
+    def shows(self, scope: Scope, model: str) -> bool:
+        """Whether who asks may know of this model: the operator of all, a client of those its key is for."""
+        client: Client | None = scope.get(CLIENT)
+        return self.is_operators(scope) if client is None else client.may_ask(model)
+
+    def is_operators(self, scope: Scope) -> bool:
+        """Whether the operator asks."""
+        return self._admin.is_operators(scope)
+
+
+def metrics_for(client: Client, text: bytes) -> bytes:
+    """What a client sees of the metrics: nothing of other clients, nor of models that its key is not for."""
+    lines = text.splitlines(keepends=True)
+    return b"".join(line for line in lines if line.startswith(b"#") or _is_shown(client, line))
+
+
+def _is_shown(client: Client, line: bytes) -> bool:
+    for label, value in _LABEL.findall(line):
+        name = value.decode()
+        if name != client.name if label == b"client" else not client.may_ask(name.partition("@")[0]):
+            return False
+    return True
 
 
 def no_key() -> RequestError:

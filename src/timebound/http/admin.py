@@ -1,38 +1,51 @@
-"""Who may do what only the operator may: with a token, or without one from this machine alone."""
+"""Who may do what only the operator may: who has the token, or else asks by the operator's socket."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from hmac import compare_digest
-from ipaddress import ip_address
 
 from starlette.requests import Request as HttpRequest
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from timebound.errors import RequestError
 
-_FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
-_LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
+BY_SOCKET = "timebound.by_socket"
+"""In a request's scope: it came by the operator's socket."""
+
+_FORWARDED = (
+    b"forwarded", b"via", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto", b"x-forwarded-server",
+    b"x-real-ip", b"x-client-ip", b"true-client-ip", b"cf-connecting-ip", b"x-envoy-external-address",
+)  # fmt: skip
+_LOCAL_NAMES = (b"localhost", b"127.0.0.1", b"[::1]")
 
 
 class Admin:
-    """Checks a request for the operator's rights."""
+    """Checks a request for the operator's rights. No address proves them: a proxy on this machine has a local one."""
 
-    def __init__(self, token: str | None, *, needs_token: bool = False) -> None:
+    def __init__(self, token: str | None) -> None:
         self._token = token.encode() if token else None
-        self._needs_token = needs_token
 
     def check(self, request: HttpRequest) -> None:
         """Raise `RequestError` unless this request comes from the operator."""
+        if self.is_operators(request.scope):
+            return
+        headers = dict(request.scope["headers"])
+        given = bearer_token(headers.get(b"authorization", b""))
         if self._token is not None:
-            if not self.has_token(request.headers.get("authorization", "").encode("latin-1")):
-                raise RequestError("send the admin token as: Authorization: Bearer TOKEN", code="unauthorized")
-        elif self._needs_token:
-            # Keys mean that strangers can reach the server, perhaps through a proxy on this very machine.
-            raise RequestError("with --keys the operator's calls need an --admin-token", code="forbidden")
-        elif not _is_local(request):
-            raise RequestError(
-                "without --admin-token this is answered only on the server's own machine, asked for directly",
-                code="forbidden",
-            )
+            wrong = "the token that was sent is not this server's admin token; " if given else ""
+            raise RequestError(wrong + "send the admin token as: Authorization: Bearer TOKEN", code="unauthorized")
+        if BY_SOCKET in request.scope:
+            detail = "the operator's socket takes no forwarded requests, and none of another host or web page"
+            raise RequestError(detail, code="forbidden")
+        raise RequestError(_why_not(headers, has_given=bool(given)), code="forbidden")
+
+    def is_operators(self, scope: Scope) -> bool:
+        """Whether this request comes from the operator."""
+        headers = dict(scope["headers"])
+        if self.has_token(headers.get(b"authorization", b"")):
+            return True
+        return BY_SOCKET in scope and _is_direct(headers)
 
     def has_token(self, authorization: bytes) -> bool:
         """Whether this `Authorization` header carries the admin token."""
@@ -40,28 +53,44 @@ class Admin:
         return self._token is not None and given is not None and compare_digest(given, self._token)
 
 
-def _is_local(request: HttpRequest) -> bool:
-    """Whether the request came from this machine, through no proxy that shows and from no web page elsewhere."""
-    try:
-        address = ip_address(request.client.host if request.client is not None else "")
-    except ValueError:
-        return False
-    # A socket for IPv6 and IPv4 shows 127.0.0.1 as ::ffff:127.0.0.1.
-    is_loopback = (getattr(address, "ipv4_mapped", None) or address).is_loopback
-    host = request.headers.get("host", "")
-    name = host if host.endswith("]") else host.rpartition(":")[0] or host
-    is_direct = not any(header in request.headers for header in _FORWARDED)
-    # Proxies that say nothing of themselves mostly still speak HTTP/1.0 to what is behind them.
-    is_direct &= request.scope.get("http_version") != "1.0"
-    return is_loopback and name in _LOCAL_NAMES and is_direct and _is_of_no_other_page(request, host)
+def by_socket(app: ASGIApp) -> ASGIApp:
+    """The same app for those who come by the operator's socket."""
+
+    async def marked(scope: Scope, receive: Receive, send: Send) -> None:
+        scope[BY_SOCKET] = True
+        await app(scope, receive, send)
+
+    return marked
 
 
-def _is_of_no_other_page(request: HttpRequest, host: str) -> bool:
-    # A page may have the browser POST anywhere; the browser says where such a request comes from.
-    origin = request.headers.get("origin")
-    if origin is not None and origin.partition("://")[2] != host:
-        return False
-    return request.headers.get("sec-fetch-site", "none") in ("none", "same-origin")
+def _is_direct(headers: Mapping[bytes, bytes]) -> bool:
+    """Whether a request came through no proxy that shows, and from no web page.
+
+    Nobody else opens the socket; but a proxy of the same user might be pointed at it.
+    """
+    host = headers.get(b"host", b"")
+    name = host if host.endswith(b"]") else host.rpartition(b":")[0] or host
+    is_pages = b"origin" in headers or headers.get(b"sec-fetch-site", b"none") != b"none"
+    return name in _LOCAL_NAMES and not is_pages and not any(header in headers for header in _FORWARDED)
+
+
+def _why_not(headers: Mapping[bytes, bytes], *, has_given: bool) -> str:
+    """The cause and the cure where a server has no admin token."""
+    if has_given:
+        return (
+            "a token was sent, but this server has no admin token: leave yours out on the server's machine, as the "
+            "user who runs it, or start the server with --admin-token"
+        )
+    if any(header in headers for header in _FORWARDED):
+        return (
+            "this is the operator's, and came through a proxy: ask the servers themselves, at their own ports on their "
+            "machine (those of `timebound up` have the ports after its own; kill -HUP of it reloads them all), or "
+            "start them with --admin-token"
+        )
+    return (
+        "this is the operator's: use the timebound command on the server's machine as the user who runs it, or set "
+        "--admin-token"
+    )
 
 
 def bearer_token(value: bytes) -> bytes | None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,23 +17,25 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import Message, Receive, Scope, Send
 
-from timebound import __version__
-from timebound.admission import Held, Hold
+from timebound.admission import Client, Held, Hold, Peers
 from timebound.admission.held import SMALL
 from timebound.catalogue import Catalogue
 from timebound.errors import Refusal, RequestError
-from timebound.http.access import Access
+from timebound.http.access import CLIENT, Access, metrics_for
 from timebound.http.control import Control
 from timebound.http.cors import Cors, as_head
 from timebound.http.intake import Intake
+from timebound.http.oip import OpenInferenceRoutes
 from timebound.http.openapi import openapi
-from timebound.http.problems import MEDIA, problem_body
+from timebound.http.problems import MEDIA, headers_of, problem_body, said
+from timebound.http.proxies import Proxied, Proxies
 from timebound.http.responses import json_response, problem_response
-from timebound.http.results import CLIENT, Results
+from timebound.http.results import Results
 from timebound.http.routes import Route as ModelRoute
 from timebound.http.routes import Routes
-from timebound.http.surfaces.native import problem
 from timebound.store.base import Store
+from timebound.types import ModelInfo
+from timebound.version import VERSION
 
 UI = Path(__file__).parent.parent / "ui"
 
@@ -73,9 +76,12 @@ class App:
         metrics: Callable[[], tuple[bytes, str]],
         results: Results,
         control: Control,
+        open_inference: OpenInferenceRoutes | None = None,
         access: Access | None = None,
         cors: Cors | None = None,
         held: Held | None = None,
+        proxies: Proxies | None = None,
+        peers: Peers | None = None,
         max_body: int = 10_000_000,
     ) -> None:
         self._intake = intake
@@ -85,10 +91,15 @@ class App:
         self._access = access
         self._cors = cors
         self._held = held
+        self._proxies = proxies
+        self._peers = peers or Peers(1)
         self._max_body = max_body
+        self.is_watching = True
+        """Whether it listens for clients that leave; an ASGI server that cancels instead saves it that."""
         self._metrics = metrics
         self._results = results
         self._control = control
+        self._open_inference = open_inference
         self._cold = self._cold_app()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -105,10 +116,10 @@ class App:
         try:
             if self._access is not None:
                 scope[CLIENT] = self._access.let_in(scope)
-            if route is not None:
+            if route is not None and self._shows(scope, route.model):
                 raise RequestError("send a POST", code="method_not_allowed")
         except RequestError as error:
-            response = problem_response(error)
+            response = problem_response(error, scope["path"])
             if error.code == "method_not_allowed":
                 response.headers["allow"] = "POST"
             await response(scope, receive, send)
@@ -120,11 +131,13 @@ class App:
         hold = self._held.hold() if self._held is not None else None
         try:
             client = self._access.client(scope) if self._access is not None else None
-            body = await self._read(HttpRequest(scope, receive), hold)
+            body = await self._read(scope, receive, hold)
         except ClientDisconnect:
             return
         except RequestError as error:
-            await _respond(send, *problem(error))
+            status, media, said_body = said(error, scope["path"].encode())
+            head = b"content-type: %b\r\ncontent-length: %d\r\n" % (media, len(said_body))
+            await _respond(send, status, head + as_head(headers_of(error)), said_body)
             return
         done: asyncio.Future[tuple[int, bytes, bytes]] = asyncio.get_running_loop().create_future()
 
@@ -132,27 +145,45 @@ class App:
             if not done.done():  # the caller may have been cancelled
                 done.set_result((status, head, body))
 
-        leave = self._intake.take(route, scope["headers"], body, respond, client=client, hold=hold)
-        left = asyncio.ensure_future(_disconnected(receive))
-        try:
-            await asyncio.wait((done, left), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            left.cancel()
-            if not done.done() and leave is not None:
-                leave()
+        intake, address = self._way_in(scope)
+        leave = intake.take(route, scope["headers"], body, respond, client=client, hold=hold, address=address)
+        if not done.done():
+            try:
+                await (_first(done, _disconnected(receive)) if self.is_watching else done)
+            finally:  # also for a caller who is cancelled
+                if leave is not None and (not done.done() or done.cancelled()):
+                    leave()
         if done.done():
             await _respond(send, *done.result())
 
-    async def _read(self, request: HttpRequest, hold: Hold | None) -> bytes:
-        parts, size = [], 0
-        async for part in request.stream():
+    def _way_in(self, scope: Scope) -> tuple[Intake | Proxied, str]:
+        """Where a request goes, and the address of who brings it."""
+        peer = scope.get("client")
+        address = None if peer is None else str(peer[0])
+        if self._proxies is not None and self._proxies.trusts(address):
+            return Proxied(self._intake, self._proxies, self._peers, peer=address or ""), ""
+        return self._intake, address or ""
+
+    async def _read(self, scope: Scope, receive: Receive, hold: Hold | None) -> bytes:
+        parts, size, has_more = [], 0, True
+        told = next((value for name, value in scope["headers"] if name == b"content-length"), b"")
+        self._check_size(int(told) if told.isdigit() else 0)
+        while has_more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise ClientDisconnect
+            part: bytes = message.get("body", b"")
+            has_more = message.get("more_body", False)
             parts.append(part)
             size += len(part)
-            if size > self._max_body:
-                raise RequestError(f"the body is over {self._max_body} bytes", code="body_too_large")
+            self._check_size(size)
             if hold is not None and size > SMALL and not hold.reach(size):
                 raise Refusal("too many large bodies are in memory now", code="memory_full", retry_after_s=1)
         return b"".join(parts)
+
+    def _check_size(self, size: int) -> None:
+        if size > self._max_body:
+            raise RequestError(f"the body is over {self._max_body} bytes", code="body_too_large")
 
     def _with_headers(self, scope: Scope, send: Send) -> Send:
         """The same `send`, adding what every answer of the server's own routes says."""
@@ -174,8 +205,10 @@ class App:
             Route("/v1/models", self._models_page),
             *self._results.routes(),
             *self._control.routes(),
+            *(self._open_inference.routes() if self._open_inference is not None else ()),
             Route("/v1/models/{model}/samples", self._samples),
             Route("/predictions/{model}", self._no_model, methods=["GET", "POST"]),
+            Route("/models/{model}/invoke", self._no_model, methods=["POST"]),
             Route("/openapi.json", self._openapi),
             Route("/docs", _page("docs.html")),
             Route("/", _page("index.html")),
@@ -188,11 +221,24 @@ class App:
         }
         return Starlette(routes=routes, exception_handlers=handlers)
 
+    def _shows(self, scope: Scope, model: str) -> bool:
+        return self._access is None or self._access.shows(scope, model)
+
+    def _shown(self, request: HttpRequest) -> list[ModelInfo]:
+        """The models that who asks may know of."""
+        return [info for info in self._models.values() if self._shows(request.scope, info.base)]
+
+    def _why_not_ready(self, request: HttpRequest) -> str | None:
+        """In full for the operator alone where there are API keys: how a worker ended names models and files."""
+        reason = self._served.why_not_ready()
+        is_whole = self._access is None or self._access.is_operators(request.scope)
+        return reason if reason is None or is_whole else reason.partition(":")[0]
+
     async def _livez(self, request: HttpRequest) -> Response:
         return json_response({"status": "live"})
 
     async def _readyz(self, request: HttpRequest) -> Response:
-        reason = self._served.why_not_ready()
+        reason = self._why_not_ready(request)
         if reason is None:
             trouble = self._served.store.trouble
             return json_response({"status": "ready"} if trouble is None else {"status": "ready", "degraded": trouble})
@@ -200,44 +246,67 @@ class App:
 
     async def _metrics_page(self, request: HttpRequest) -> Response:
         body, media = self._metrics()
-        return Response(body, media_type=media)
+        client: Client | None = request.scope.get(CLIENT)
+        return Response(body if client is None else metrics_for(client, body), media_type=media)
 
     async def _models_page(self, request: HttpRequest) -> Response:
-        return json_response({**self._served.status(), "version": __version__})
+        status = self._served.status()
+        shown = {info.name for info in self._shown(request)}
+        why = self._why_not_ready(request)
+        models = [{**model, "reason": why} for model in status["models"] if model["name"] in shown]
+        return json_response({**status, "models": models, "version": VERSION})
 
     async def _openapi(self, request: HttpRequest) -> Response:
-        return json_response(openapi(list(self._models.values()), __version__, needs_key=self._access is not None))
+        return json_response(openapi(self._shown(request), VERSION, needs_key=self._access is not None))
 
     async def _samples(self, request: HttpRequest) -> Response:
+        _check_model(request)
         info = self._models.get(request.path_params["model"])
         return await self._no_model(request) if info is None else json_response({"samples": info.samples})
 
     async def _no_model(self, request: HttpRequest) -> Response:
-        reason = self._served.why_not_ready()
+        _check_model(request)
+        reason = self._why_not_ready(request)
         if reason is not None:
             raise _not_ready(reason)
-        names = ", ".join(sorted(name for name in self._models if "@" not in name))
+        names = ", ".join(sorted(info.name for info in self._shown(request) if info.name == info.base))
         name = request.path_params["model"]
         raise RequestError(f"there is no model {name!r}; this server has: {names}", code="unknown_model")
 
     async def _on_http_error(self, request: HttpRequest, error: HTTPException) -> Response:
         if error.status_code == 405:
-            response = problem_response(RequestError(f"{request.method} is not taken here", code="method_not_allowed"))
+            response = problem_response(
+                RequestError(f"{request.method} is not taken here", code="method_not_allowed"), request.url.path
+            )
             response.headers.update(error.headers or {})
             return response
         reason = self._served.why_not_ready()
         if error.status_code == 404 and reason == "loading" and request.method == "POST":
-            return problem_response(_not_ready(reason))  # the model that will have this path may still be loading
+            return problem_response(
+                _not_ready(reason), request.url.path
+            )  # the model that will have this path may still be loading
         if error.status_code == 404:
-            known = ", ".join(sorted(path for info in self._models.values() for path in info.paths)) or "none yet"
-            detail = f"nothing is at {request.url.path}; models answer at: {known}; see /docs"
-            return problem_response(RequestError(detail, code="not_found"))
+            known = ", ".join(sorted(path for info in self._shown(request) for path in info.paths))
+            is_hidden = not known and self._access is not None
+            where = "" if is_hidden else f"; models answer at: {known or 'none yet'}"
+            detail = f"nothing is at {request.url.path}{where}; see /docs"
+            return problem_response(RequestError(detail, code="not_found"), request.url.path)
         return Response(problem_body("internal", error.detail), error.status_code, media_type=MEDIA.decode())
 
 
+async def _first(done: asyncio.Future[Any], left: Coroutine[Any, Any, None]) -> None:
+    """Wait for an answer, or for the client to leave."""
+    watch = asyncio.ensure_future(left)
+    try:
+        await asyncio.wait((done, watch), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        watch.cancel()
+
+
 async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
+    with suppress(Exception):  # a host that cannot be asked any more has lost its client too
+        while (await receive())["type"] != "http.disconnect":
+            pass
 
 
 async def _respond(send: Send, status: int, head: bytes, body: bytes) -> None:
@@ -245,6 +314,13 @@ async def _respond(send: Send, status: int, head: bytes, body: bytes) -> None:
     headers = [*((name, value) for name, _, value in lines), *_SAFE]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
+
+
+def _check_model(request: HttpRequest) -> None:
+    """Who may not ask a model is not told either whether there is one of this name."""
+    client: Client | None = request.scope.get(CLIENT)
+    if client is not None:
+        client.check_model(request.path_params["model"].partition("@")[0])
 
 
 def _not_ready(reason: str) -> Refusal:
@@ -268,8 +344,9 @@ def _page(name: str) -> Callable[[HttpRequest], Any]:
 
 
 async def _on_refusal(request: HttpRequest, error: RequestError) -> Response:
-    return problem_response(error)
+    return problem_response(error, request.url.path)
 
 
 async def _on_error(request: HttpRequest, error: Exception) -> Response:
-    return problem_response(RequestError("something broke in the server; its log has the details"))
+    broken = RequestError("something broke in the server; its log has the details")
+    return problem_response(broken, request.url.path)

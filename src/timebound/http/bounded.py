@@ -5,7 +5,11 @@ A request that follows the rules is read and answered without a call into this f
 
 from __future__ import annotations
 
+import struct
+import termios
+from collections import deque
 from dataclasses import dataclass
+from fcntl import ioctl
 from typing import Any, Protocol
 
 import httptools
@@ -17,8 +21,26 @@ from timebound.errors import Refusal, RequestError
 from timebound.events import Events, TurnedAway
 from timebound.http.access import Access
 from timebound.http.cors import Cors, as_head
-from timebound.http.problems import MEDIA, from_error, headers_of, status_of
+from timebound.http.intake import Intake
+from timebound.http.problems import headers_of, said
+from timebound.http.proxies import Proxied, Proxies, way_back_s
 from timebound.http.upgrade import plain_head
+
+AT_ONCE = 2048
+"""Bytes that are parsed as they come; of more, bytes that are no body are parsed in pieces, see `read_piecemeal`."""
+
+MOST_LINES = 256
+"""Header lines of a request; each costs more memory than the shortest has bytes."""
+
+PIPELINED = 8
+"""Requests that are read while one before them is computed; from then on the connection waits."""
+
+_PIECE = 1024
+_TURN_BYTES = 2048
+"""Of what is no body: how much is parsed at once for one connection, half a millisecond's work at the most."""
+
+_PAUSE_S = 0.002
+"""How long everyone else has the event loop before more of that is parsed, for one connection of all that wait."""
 
 _PATIENCE_S = 0.5
 """How long an answer may lie unread while there is too much in memory."""
@@ -41,15 +63,42 @@ class Limits:
 class State(ServerState):
     """What all connections of a listener share."""
 
-    def __init__(self, *, limits: Limits, held: Held, peers: Peers, access: Access | None, cors: Cors | None) -> None:
+    def __init__(
+        self,
+        *,
+        limits: Limits,
+        held: Held,
+        peers: Peers,
+        access: Access | None,
+        cors: Cors | None,
+        proxies: Proxies | None = None,
+    ) -> None:
         super().__init__()
         self.limits = limits
         self.held = held
         self.peers = peers
         self.access = access
         self.cors = cors
+        self.proxies = proxies
         self.head = b""
         """Header lines of every answer."""
+        self.cut_off = 0
+        """Clients that were cut before they had read their answers."""
+        self._laborious: deque[Bounded] = deque()
+        """Connections that wait for more of what they sent to be parsed, in order."""
+
+    def wait(self, connection: Bounded) -> None:
+        """Have this connection read on after those that wait already."""
+        self._laborious.append(connection)
+        if len(self._laborious) == 1:
+            connection.loop.call_later(_PAUSE_S, self._next)
+
+    def _next(self) -> None:
+        connection = self._laborious[0]
+        connection.read_on()
+        self._laborious.popleft()
+        if self._laborious:
+            connection.loop.call_later(_PAUSE_S, self._next)
 
 
 class Holds(Protocol):
@@ -61,16 +110,24 @@ class Holds(Protocol):
 class Bounded(HttpToolsProtocol):
     """uvicorn's protocol, and a word or an end for whoever asks too much of it."""
 
-    def __init__(self, config: Any, state: State, events: Events) -> None:
+    def __init__(self, config: Any, state: State, events: Events, intake: Intake) -> None:
         super().__init__(config, state, {})
+        self._intake = intake
+        self.intake: Intake | Proxied = intake
+        """Where its requests go."""
         self._events = events
         self._state = state
         self._limits = state.limits
+        self.url, self.headers = b"", []
         self._header_bytes = 0
         self._body_bytes = 0
         self._headers_done = True
         self._owns_cycle = False
         """Whether `cycle` is of the request that is being read; else of an earlier one, if it is still open."""
+        self._length: int | None = None
+        """Of the body that is being read, if its request said so."""
+        self._rest = b""
+        """What was read and is not parsed yet."""
         self._is_refused = False
         self._is_new = False
         """Whether the request being read began in this very read."""
@@ -82,6 +139,10 @@ class Bounded(HttpToolsProtocol):
         self.reading_since: float | None = None
         self.unread_since: float | None = None
         self.idle_since: float | None = None
+        self.address = ""
+        """Where it is from; empty if that is not known."""
+        self.has_seat = False
+        """Whether it is counted among the connections of that address."""
 
     def go_on(self) -> None:
         """The last answer is read: read on, and answer what waits for that."""
@@ -89,8 +150,48 @@ class Bounded(HttpToolsProtocol):
     def let_go(self) -> None:
         """Forget what has come of the body that is being read."""
 
+    def read(self, data: bytes) -> None:
+        """Parse what came."""
+
+    def read_piecemeal(self, data: bytes) -> None:
+        """Parse much that came at once, in pieces: a read may hold ten thousand small requests, headers or chunks.
+
+        As many requests are parsed as may wait, and as much of what is no body as costs the others no time that they
+        notice; the rest waits, and nothing more is read. A body of known length is taken whole.
+        """
+        data, self._rest = self._rest + data, b""
+        at = no_body = 0
+        while at < len(data) and not self._is_refused:
+            if len(self.pipeline) > PIPELINED or no_body > _TURN_BYTES:
+                self._rest = data[at:]
+                self.flow.pause_reading()
+                if no_body > _TURN_BYTES:
+                    self._state.wait(self)
+                return
+            before = self._body_bytes
+            is_body = self._length is not None and self.reading_since is not None and self._headers_done
+            size = max(_PIECE, self._length - before) if is_body and self._length is not None else _PIECE
+            piece = data[at : at + size]
+            self.read(piece)
+            at += size
+            no_body = 0 if self._is_new else no_body + len(piece) - (self._body_bytes - before)
+
+    def read_on(self) -> None:
+        """Parse the rest of what was read, and go on reading."""
+        if self._rest and self.unread_since is None and not self.transport.is_closing():
+            self.flow.resume_reading()
+            self.read_piecemeal(b"")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._rest = b""
+        super().connection_lost(exc)
+
     def _without_wish(self, rest: bytes) -> bytes:
-        """The request that is being read once more, for a fresh parser, without its wish to upgrade; and the rest."""
+        """The request that is being read once more, for a fresh parser, without its wish to upgrade; and the rest.
+
+        The parser takes what follows such a head for another protocol: it would leave the body out, and read it as the
+        next request if it came later.
+        """
         method = self.parser.get_method()
         if method == b"CONNECT":
             self.refuse("malformed_http", "CONNECT is not taken here")
@@ -106,32 +207,57 @@ class Bounded(HttpToolsProtocol):
             cycle.hold = self._state.held.hold()
         return cycle.hold.reach(self._body_bytes)
 
-    def refused(self, error: RequestError, headers: list[tuple[bytes, bytes]]) -> tuple[int, bytes, bytes]:
+    def refused(self, error: RequestError, headers: list[tuple[bytes, bytes]], url: bytes) -> tuple[int, bytes, bytes]:
         """What a request is told that may not ask, though the connection goes on."""
         self._events.emit(TurnedAway(error.code))
-        return self._problem(error, headers)
+        return self._problem(error, headers, url)
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         self.reading_since = self.loop.time()
         most, count = self._limits.max_connections, len(self.connections)
-        has_seat = self.client is None or self._state.peers.come(self.client[0])
         if count > 2 * most:
             self._cut("too_many_connections")  # so many are being told already that there is no room
         elif count > most:
             self._turn_away(
                 Refusal(f"{most} connections are open already", code="too_many_connections", retry_after_s=1)
             )
-        elif not has_seat:
-            most = self._state.peers.limit
-            self._turn_away(Refusal(f"your address has {most} connections open", code="client_busy", retry_after_s=1))
+        self.sit(None if self.client is None else self.client[0])
+
+    def sit(self, address: str | None) -> None:
+        """Count this connection for whoever it is from; a proxy that is believed brings requests of many."""
+        self.address, proxies = address or "", self._state.proxies
+        if proxies is not None and proxies.trusts(address):
+            sock = self.transport.get_extra_info("socket")
+            self.intake = Proxied(
+                self._intake, proxies, self._state.peers, peer=self.address, back_s=lambda: way_back_s(sock)
+            )
+        elif address is not None:
+            self.has_seat = True
+            if not self._state.peers.come(address) and not self._is_refused:
+                detail = f"your address has {self._state.peers.limit} connections open"
+                self._turn_away(Refusal(detail, code="client_busy", retry_after_s=1))
 
     def pause_writing(self) -> None:
-        self.unread_since = self.loop.time()
-        self._unread_bytes = self.transport.get_write_buffer_size()
+        self._watch_reading(self.loop.time())
         self._unread_hold = self._state.held.hold()
-        self._unread_hold.stand_for(self._unread_bytes)
+        self._unread_hold.stand_for(self.transport.get_write_buffer_size())
         super().pause_writing()
+
+    def _watch_reading(self, now: float) -> None:
+        self.unread_since, self._unread_bytes = now, self.unread()
+
+    def unread(self) -> int:
+        """The bytes of answers that have not reached the client, here or in the system.
+
+        The system takes many at once: by what waits here alone, a slow but steady reader seems to pause for seconds.
+        """
+        sock = self.transport.get_extra_info("socket")
+        try:
+            (sent,) = struct.unpack("i", ioctl(sock.fileno(), termios.TIOCOUTQ, b"\0\0\0\0"))
+        except (OSError, AttributeError):
+            sent = 0  # it is closed
+        return int(self.transport.get_write_buffer_size() + sent)
 
     def resume_writing(self) -> None:
         self.unread_since = self._unread_hold = None
@@ -145,13 +271,16 @@ class Bounded(HttpToolsProtocol):
 
     def sweep(self, now: float) -> None:
         """Turn away a client that takes too long to send a request or to read an answer."""
+        if self.unread_since is None and self.transport.is_closing():
+            self._watch_reading(now)  # its last answer, however small, may not wait for ever
         if self.unread_since is not None and not self._is_read(now, self.unread_since):
             return
         if self.idle_since is not None and now - self.idle_since > self.timeout_keep_alive:
             self.transport.close()
         if self.reading_since is None:
             return
-        if self._due is not None or (self.flow.read_paused and not self._is_refused):
+        is_laborious = bool(self._rest) and len(self.pipeline) <= PIPELINED  # that is its own doing
+        if self._due is not None or (self.flow.read_paused and not self._is_refused and not is_laborious):
             self.reading_since = now  # nothing is read from it now, or it still gets answers to earlier requests
         waited_s, longest_s = now - self.reading_since, self._limits.read_timeout
         if self._is_refused:
@@ -165,11 +294,11 @@ class Bounded(HttpToolsProtocol):
 
     def _is_read(self, now: float, since: float) -> bool:
         """Whether a client whose answers wait to be read goes on reading them; it is cut if it does not."""
-        unread = self.transport.get_write_buffer_size()
+        unread = self.unread()
         if unread < self._unread_bytes:  # slow, but it reads
             self.unread_since, self._unread_bytes = now, unread
             if self._unread_hold is not None:
-                self._unread_hold.stand_for(unread)
+                self._unread_hold.stand_for(self.transport.get_write_buffer_size())
         elif now - since > self._limits.write_timeout:
             self._cut("slow_reader")
             return False
@@ -185,6 +314,7 @@ class Bounded(HttpToolsProtocol):
     def _cut(self, code: str) -> None:
         """End the connection without a word."""
         self._events.emit(TurnedAway(code))
+        self._state.cut_off += self.unread() > 0
         self.transport.abort()
 
     def _turn_away(self, error: RequestError) -> None:
@@ -225,19 +355,22 @@ class Bounded(HttpToolsProtocol):
             self.transport.write_eof()
 
     def _write_problem(self, error: RequestError) -> None:
-        status, head, body = self._problem(error, self.headers)
+        status, head, body = self._problem(error, self.headers, self.url)
         head += b"connection: close\r\n\r\n"
         self.transport.write(b"".join((STATUS_LINE[status], self._state.head, head, body)))
 
-    def _problem(self, error: RequestError, headers: list[tuple[bytes, bytes]]) -> tuple[int, bytes, bytes]:
-        body = from_error(error)
-        head = b"content-type: %b\r\ncontent-length: %d\r\n" % (MEDIA, len(body)) + as_head(headers_of(error))
+    def _problem(self, error: RequestError, headers: list[tuple[bytes, bytes]], url: bytes) -> tuple[int, bytes, bytes]:
+        status, media, body = said(error, url)
+        head = b"content-type: %b\r\ncontent-length: %d\r\n" % (media, len(body)) + as_head(headers_of(error))
         if self._state.cors is not None and headers:
             head += as_head(self._state.cors.lines(headers))
-        return status_of(error.code), head, body
+        return status, head, body
 
     def _refuse_headers(self) -> None:
-        self.refuse("headers_too_large", f"request line and headers are over {self._limits.max_header} bytes")
+        self.refuse(
+            "headers_too_large",
+            f"request line and headers are over {self._limits.max_header} bytes or {MOST_LINES} lines",
+        )
 
     def _refuse_body(self) -> None:
         self.refuse("body_too_large", f"the body is over {self._limits.max_body} bytes")

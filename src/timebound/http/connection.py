@@ -22,7 +22,7 @@ from timebound.admission.held import SMALL
 from timebound.errors import RequestError
 from timebound.events import Events
 from timebound.http.access import no_key
-from timebound.http.bounded import Bounded, State
+from timebound.http.bounded import AT_ONCE, MOST_LINES, PIPELINED, Bounded, State
 from timebound.http.intake import Intake
 from timebound.http.routes import Route, path_of
 
@@ -34,9 +34,6 @@ _TICKS_MS = 8
 
 _GO_ON = b"HTTP/1.1 100 Continue\r\n\r\n"
 
-_PIPELINED = 8
-"""Requests that are read while one before them is computed; from then on the connection waits."""
-
 
 class Turn:
     """A request to a model and its answer, in the place of uvicorn's own cycle: the same attributes, no ASGI, no task.
@@ -47,7 +44,8 @@ class Turn:
 
     __slots__ = (
         "_client", "_connection", "_expects_word", "_headers", "_is_started", "_leave", "_refusal", "_route",
-        "_was_behind", "body", "disconnected", "has_turn", "hold", "keep_alive", "more_body", "response_complete",
+        "_url", "_was_behind", "body", "disconnected", "has_turn", "hold", "keep_alive", "more_body",
+        "response_complete",
     )  # fmt: skip
 
     def __init__(
@@ -61,7 +59,7 @@ class Turn:
     ) -> None:
         self._connection = connection
         self._refusal = refusal
-        self._headers = connection.headers
+        self._headers, self._url = connection.headers, connection.url
         self._route = route
         self._client = client
         self.hold: Hold | None = None
@@ -100,7 +98,7 @@ class Turn:
 
     def _start(self) -> None:
         if self._refusal is not None:
-            self.respond(*self._connection.refused(self._refusal, self._headers))
+            self.respond(*self._connection.refused(self._refusal, self._headers, self._url))
             return
         body, self.body = bytes(self.body), b""
         hold, self.hold = self.hold, None  # from here on it goes with the request
@@ -112,6 +110,7 @@ class Turn:
             self.respond,
             client=self._client,
             hold=hold,
+            address=connection.address,
             unread_s=None if self._was_behind else connection.unread_s,  # it waited for those before it
         )
         self._leave = None if self.response_complete else leave
@@ -142,13 +141,12 @@ class Connection(Bounded):
     def __init__(
         self, config: Any, state: State, *, intake: Intake, routes: Mapping[bytes, Route], events: Events
     ) -> None:
-        super().__init__(config, state, events)
-        self.intake = intake
+        super().__init__(config, state, events, intake)
         self._routes = routes
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self.client is not None:
-            self._state.peers.go(self.client[0])
+        if self.has_seat:
+            self._state.peers.go(self.address)
         self._unread_hold = None
         # uvicorn tells only the latest request; of pipelined ones the one that runs and those that wait must know too.
         for cycle in [self._started, *(cycle for cycle, _ in self.pipeline)]:
@@ -170,11 +168,19 @@ class Connection(Bounded):
             super()._start_asgi_task(cycle, app)
 
     def data_received(self, data: bytes) -> None:
+        if len(data) > AT_ONCE or self._rest:
+            self.read_piecemeal(data)
+        else:
+            self.read(data)
+
+    def read(self, data: bytes) -> None:
         if self._is_refused:
             return
         self.idle_since, body_bytes, self._is_new = None, self._body_bytes, False
         try:
-            self._feed(data)
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            self.read(self._without_wish(data[upgrade.args[0] :]))
         except httptools.HttpParserError:
             self.send_400_response("this is not a valid HTTP request")
         if self.reading_since is None or self._is_refused:
@@ -183,21 +189,8 @@ class Connection(Bounded):
             # The parser keeps an unfinished header to itself, as the lines before a chunk and after the last one: what
             # it swallowed is counted here, until more of the body comes.
             self._header_bytes += len(data)
-            if self._header_bytes > self._limits.max_header:
+            if self._header_bytes > self._limits.max_header or len(self.headers) > MOST_LINES:
                 self._refuse_headers()
-
-    def _feed(self, data: bytes) -> None:
-        """Parse what came. A wish to upgrade is not granted: what asks for it is read again without the wish.
-
-        The parser takes what follows such a head for another protocol: it would leave the body out, and read it as the
-        next request if it came later.
-        """
-        while not self._is_refused:
-            try:
-                self.parser.feed_data(data)
-                return
-            except httptools.HttpParserUpgrade as upgrade:
-                data = self._without_wish(data[upgrade.args[0] :])
 
     def on_message_begin(self) -> None:
         self.url, self.headers, self.expect_100_continue = b"", [], False
@@ -220,18 +213,22 @@ class Connection(Bounded):
         if self._is_refused:
             return  # the rest of what came in one read with a refused request
         self._headers_done, self._header_bytes = True, 0
-        size = len(self.url)
-        length = None
+        size, length, hosts = len(self.url), None, 0
         for name, value in self.headers:
             size += len(name) + len(value) + 4
             if name == b"content-length":
                 length = int(value)
-        if size > self._limits.max_header:
+            elif name == b"host":
+                hosts += 1
+        self._length = length
+        if size > self._limits.max_header or len(self.headers) > MOST_LINES:
             self._refuse_headers()
         elif length is not None and length > self._limits.max_body:
             self._refuse_body()
+        elif hosts != 1 and (hosts or self.parser.get_http_version() != "1.0"):
+            self.refuse("malformed_http", f"the request has {hosts or 'no'} Host headers; send one")
         elif self.parser.should_upgrade():
-            return  # read again, see `_feed`
+            return  # read again, see `_without_wish`
         elif length is not None and length > SMALL and not self._state.held.has_room(length):
             self._refuse_memory()
         else:
@@ -265,7 +262,7 @@ class Connection(Bounded):
         self.cycle = cast(RequestResponseCycle, exchange)
         if is_behind:
             self.pipeline.appendleft((self.cycle, self.app))
-            if len(self.pipeline) > _PIPELINED:  # else whoever leaves is heard
+            if len(self.pipeline) > PIPELINED:  # else whoever leaves is heard
                 self.flow.pause_reading()
         else:
             self._started = self.cycle
@@ -326,6 +323,8 @@ class Connection(Bounded):
             self._start_asgi_task(*self.pipeline.pop())
         else:
             self.idle_since = self.loop.time()
+        if self._rest:
+            self.read_on()
 
 
 def unread_s(sock: socket.socket | None) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 _METHODS = b"GET, POST, DELETE"
 _ASKED = b"access-control-request-headers"
@@ -12,6 +12,7 @@ _EXPOSED = (
 )
 
 Lines = list[tuple[bytes, bytes]]
+Respond = Callable[[int, bytes, bytes], None]
 
 
 class Cors:
@@ -29,6 +30,11 @@ class Cors:
             return vary
         allowed = b"*" if self._is_any else origin
         return [(b"access-control-allow-origin", allowed), (b"access-control-expose-headers", _EXPOSED), *vary]
+
+    def adding(self, respond: Respond, headers: Iterable[tuple[bytes, bytes]]) -> Respond:
+        """The same `respond`, with these lines in every head."""
+        lines = as_head(self.lines(headers))
+        return lambda status, head, body: respond(status, head + lines, body)
 
     def preflight(self, headers: Iterable[tuple[bytes, bytes]]) -> Lines | None:
         """The answer to a browser that asks before it sends; None if this is no such question."""

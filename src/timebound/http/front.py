@@ -2,23 +2,39 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import socket
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
+from timebound import operator_socket
 from timebound.admission import Held, Keys, Peers
+from timebound.clock import wall
 from timebound.config import Config
 from timebound.gateway import Gateway
 from timebound.http.access import Access
-from timebound.http.admin import Admin
+from timebound.http.admin import Admin, by_socket
 from timebound.http.app import App
 from timebound.http.bounded import Limits, State
 from timebound.http.control import Control
 from timebound.http.cors import Cors
 from timebound.http.intake import Intake
-from timebound.http.listener import Listener, bind, tls_context
+from timebound.http.large import Large
+from timebound.http.listener import Listener, bind
+from timebound.http.oip import OpenInferenceRoutes
+from timebound.http.proxies import Proxies
 from timebound.http.results import Results
 from timebound.http.routes import Routes
+from timebound.http.tls import Tls
+from timebound.operator_socket import OperatorSocket
+
+log = logging.getLogger("timebound.http")
+
+_OPERATORS_SEATS = 64
+"""Connections to the operator's socket: its own, so that no crowd at the port keeps the operator out."""
 
 
 class HttpFront:
@@ -35,7 +51,8 @@ class HttpFront:
         self._config = config
         self._keys = Keys(Path(config.keys).expanduser()) if config.keys is not None else None
         self._held = Held(config.max_held or max(256_000_000, 4 * config.max_body))
-        self._admin = Admin(config.admin_token, needs_token=self._keys is not None)
+        self._held.make_room = gateway.requests.unwaited.make_room
+        self._admin = Admin(config.admin_token)
         self._access: Access | None = None
         if self._keys is not None:
             self._access = Access(self._keys, self._admin, gateway.clock, has_open_metrics=config.open_metrics)
@@ -49,26 +66,45 @@ class HttpFront:
             cap_s=config.max_deadline,
             cors=self._cors,
             is_behind=gateway.requests.is_behind,
+            large=Large(
+                gateway.reading,
+                gateway.loop,
+                gateway.clock,
+                config.max_deadline,
+                held=self._held,
+                max_body=config.max_body,
+            ),
         )
-        tls = tls_context(config.tls_cert, config.tls_key) if config.tls_cert and config.tls_key else None
-        self._scheme = "http" if tls is None else "https"
+        self._proxies: Proxies | None = None
+        if config.trusted_proxies is not None:
+            self._proxies = Proxies(
+                config.trusted_proxies, longest_s=config.max_deadline, clock=gateway.clock, wall=wall
+            )
+        self._peers = Peers(config.max_per_address)
+        self._tls = Tls(config.tls_cert, config.tls_key) if config.tls_cert and config.tls_key else None
+        self._scheme = "http" if self._tls is None else "https"
         self.address = ""
         """Where it listens, as a URL."""
         self._socket: socket.socket | None = None
-        self._listener = Listener(
-            self._app(gateway, intake, reload, metrics),
-            intake=intake,
-            routes=self._routes,
-            state=State(
-                limits=_limits(config),
-                held=self._held,
-                peers=Peers(config.max_per_address),
-                access=self._access,
-                cors=self._cors,
-            ),
-            keep_alive_s=config.keep_alive,
-            events=gateway.events,
-            tls=tls,
+        app = self.app = self._app(gateway, intake, reload, metrics)
+        make_listener = partial(
+            Listener, intake=intake, routes=self._routes, keep_alive_s=config.keep_alive, events=gateway.events
+        )
+        state = self._state(config.max_connections)
+        self._listener = make_listener(
+            app, state=state, tls=self._tls.context if self._tls else None, is_announced=config.proxy_protocol
+        )
+        self._operators = make_listener(by_socket(app), state=self._state(_OPERATORS_SEATS))
+        self._operators_socket: OperatorSocket | None = None
+
+    def _state(self, seats: int) -> State:
+        return State(
+            limits=replace(_limits(self._config), max_connections=seats),
+            held=self._held,
+            peers=self._peers,
+            access=self._access,
+            cors=self._cors,
+            proxies=self._proxies,
         )
 
     def _app(
@@ -86,9 +122,12 @@ class HttpFront:
             metrics=metrics,
             results=Results(gateway.store, gateway.requests.is_running, admin, has_clients=self._access is not None),
             control=Control(gateway, reload, admin),
+            open_inference=OpenInferenceRoutes(gateway, admin, self._access, metrics),
             access=self._access,
             cors=self._cors,
             held=self._held,
+            proxies=self._proxies,
+            peers=self._peers,
             max_body=self._config.max_body,
         )
 
@@ -97,22 +136,33 @@ class HttpFront:
         self._socket = bind(self._config.host, self._config.port, is_shared=self._config.reuse_port)
         host, port = self._socket.getsockname()[:2]
         self.address = f"{self._scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+        if self._config.admin_token is None:
+            self._operators_socket = operator_socket.make(port)
+            if self._operators_socket is None:
+                log.warning("no folder for the operator's socket; set --admin-token to reload or to see results")
 
     async def open(self) -> None:
         """Answer from now on; requests to models as soon as those are there."""
         assert self._socket is not None
         await self._listener.open(self._socket)
+        if self._operators_socket is not None:
+            await self._operators.open(self._operators_socket.sock)
 
     def stop_accepting(self) -> None:
         """Take no new connection; open ones end after their answer."""
         self._listener.stop_accepting()
+        self._operators.stop_accepting()
 
-    async def close(self, patience_s: float) -> None:
-        """Wait until the last answer is read, at most so long, and end."""
-        await self._listener.close(patience_s)
+    async def close(self, patience_s: float) -> int:
+        """Wait until the last answer is read, at most so long, and end; how many clients had not read theirs."""
+        if self._operators_socket is not None:
+            self._operators_socket.remove()
+        return sum(await asyncio.gather(self._listener.close(patience_s), self._operators.close(patience_s)))
 
     def read_again(self) -> None:
-        """Take the API keys as their file has them now; raises `SetupError`."""
+        """Take the API keys and the certificate as their files have them now; raises `SetupError`."""
+        if self._tls is not None:
+            self._tls.read_again()
         if self._keys is not None:
             self._keys.read()
 

@@ -6,7 +6,7 @@ A request without any of these is read without a call into this file.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from timebound.errors import RequestError
 from timebound.requests.identity import MAX_KEY
@@ -38,6 +38,21 @@ def read_votes(value: bytes) -> bool:
     if value.strip().lower() != b"votes":
         raise _bad_header("timebound-details", "must be: votes")
     return True
+
+
+WISHES = frozenset((b"idempotency-key", b"timebound-priority", b"timebound-details"))
+
+
+def read_wishes(fields: Mapping[bytes, bytes], priority: int | None) -> tuple[str | None, int | None, bool]:
+    """The key, the priority (or the one given here) and whether votes are wanted; raises `RequestError`."""
+    key, wants_votes = None, False
+    if b"idempotency-key" in fields:
+        key = read_key(fields[b"idempotency-key"])
+    if b"timebound-priority" in fields:
+        priority = read_priority(fields[b"timebound-priority"])
+    if b"timebound-details" in fields:
+        wants_votes = read_votes(fields[b"timebound-details"])
+    return key, priority, wants_votes
 
 
 def _bad_header(name: str, what: str) -> RequestError:

@@ -7,6 +7,7 @@ knows neither sockets nor ASGI: whoever calls brings a `respond` that is called 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 import os
@@ -16,30 +17,38 @@ from itertools import count
 from typing import Any, Protocol
 
 from timebound.admission import Client, Hold
+from timebound.admission.peers import peer_of
 from timebound.clock import Clock
 from timebound.errors import RequestError
 from timebound.events import Answered, Events, Refused
-from timebound.http.cors import Cors, as_head
-from timebound.http.headers import LIMITS, read_key, read_priority, read_votes, timeout_s
+from timebound.http.cors import Cors
+from timebound.http.headers import LIMITS, WISHES, read_wishes, timeout_s
+from timebound.http.large import Large
+from timebound.http.packed import Packed
 from timebound.http.problems import status_of
 from timebound.http.routes import Route
-from timebound.http.surfaces.base import Asked, Item
+from timebound.http.surfaces.base import Asked, Item, Read
+from timebound.reading import LIGHT, Looked
 from timebound.requests.identity import OURS, check_key
 from timebound.types import Deliver, Question, Result
 
+Headers = Collection[tuple[bytes, bytes]]
+Fields = Mapping[bytes, bytes]
 Respond = Callable[[int, bytes, bytes], None]
 """Takes status, header lines (each ended by CRLF) and body."""
 
 log = logging.getLogger("timebound.http")
 
 _MAX_ID = 128
+AT_ONCE = 32
+"""Items of one request that are submitted in one turn of the event loop; each step of a larger one has its own turn."""
 
 
 class Requests(Protocol):
     """Where questions go; the dispatcher."""
 
     def submit(self, question: Question, deliver: Deliver) -> Any: ...
-    def gone(self, attempt: Any) -> None: ...
+    def gone(self, attempt: Any, address: str) -> None: ...
 
 
 class Intake:
@@ -54,6 +63,7 @@ class Intake:
         cap_s: float,
         cors: Cors | None = None,
         is_behind: Callable[[float], bool] = lambda now: False,
+        large: Large | None = None,
     ) -> None:
         self.submit = requests.submit
         self.gone = requests.gone
@@ -61,6 +71,7 @@ class Intake:
         self.events = events
         self._is_behind = is_behind
         self._cors = cors
+        self._large = large
         self._cap_s = cap_s
         self._prefix = os.urandom(4).hex()
         self._number = count(1)
@@ -68,42 +79,60 @@ class Intake:
     def take(
         self,
         route: Route,
-        headers: Collection[tuple[bytes, bytes]],
+        headers: Headers,
         body: bytes,
         respond: Respond,
         *,
         client: Client | None = None,
         hold: Hold | None = None,
         unread_s: Callable[[], float] | None = None,
+        age_s: float = 0.0,
+        address: str = "",
     ) -> Callable[[], None] | None:
         """Take one request in; `respond` is called once: now for a refusal, else when its results are there.
 
         If something is returned, call it when the client leaves before that. `hold` stands for the body's memory,
-        `unread_s` tells how long the request was here before it was read.
+        `unread_s` tells how long the request was here before it was read, `age_s` how long ago a proxy that is believed
+        had it. `address` is the client's.
         """
-        arrived = self.clock.now()
-        if unread_s is not None and self._is_behind(arrived):
+        arrived = self.clock.now() - age_s
+        if unread_s is not None and not age_s and self._is_behind(arrived):
             arrived -= unread_s()
         fields = dict(headers)
         if self._cors is not None:
-            respond = _with_lines(respond, as_head(self._cors.lines(fields.items())))
-        taken = Taken(self, route, self._request_id(fields), arrived=arrived, respond=respond, client=client)
+            respond = self._cors.adding(respond, fields.items())
+        taken = Taken(self, route, self.request_id(fields), arrived=arrived, respond=respond, client=client)
+        taken.address = address
+        self._go_on(taken, headers, fields, body, hold)
+        return None if taken.is_over else taken.leave
+
+    def _go_on(
+        self, taken: Taken, headers: Headers, fields: Fields, body: bytes, hold: Hold | None, *looked: Looked | Read
+    ) -> None:
+        """Read it and ask what it asks, now or once it was looked at elsewhere."""
+        route = taken.route
         try:
-            if client is not None:
-                taken.let_in(client)
-            taken.asked = asked = route.surface.read(fields, body)
+            if not looked:
+                taken.let_in()
+                is_suspect = len(body) > LIGHT or (route.apart is not None and b"content-encoding" in fields)
+                go_on = partial(self._go_on, taken, headers, fields, body, hold) if is_suspect else None
+                if go_on is not None and self._large is not None and self._large.look(taken, headers, body, go_on):
+                    return
+            taken.asked = asked = route.surface.read(fields, body, *looked)
             limit_s = min(asked.timeout_s or route.deadline_s, self._cap_s)
             if not LIMITS.keys().isdisjoint(fields):
                 limit_s = timeout_s(headers, limit_s, min(asked.timeout_s or math.inf, self._cap_s))
-            taken.ask(fields, arrived + limit_s, hold)
+            if asked.packing is not None:
+                taken.pack(asked.packing, taken.arrived + limit_s)
+            taken.ask(fields, taken.arrived + limit_s, asked.hold or hold)
         except RequestError as error:
             taken.refuse(error)
         except Exception:
             log.exception("a request broke the gateway", extra={"request_id": taken.id})
             taken.refuse(RequestError("something broke in the server; its log has the details"))
-        return None if taken.is_over else taken.leave
 
-    def _request_id(self, fields: Mapping[bytes, bytes]) -> str:
+    def request_id(self, fields: Fields) -> str:
+        """The client's own, or one made up."""
         given = fields.get(b"x-request-id")
         if given and len(given) <= _MAX_ID and given.isascii() and given.decode().isprintable():
             return given.decode()
@@ -114,20 +143,20 @@ class Taken:
     """One request that was taken in, until all its items have their results."""
 
     __slots__ = (
-        "_attempts", "_client", "_exit", "_intake", "_missing", "_questions", "_respond", "_results", "_route",
-        "arrived", "asked", "id", "is_over",
+        "_attempts", "_client", "_intake", "_missing", "_questions", "_respond", "_results", "address", "arrived",
+        "asked", "id", "is_over", "on_close", "route",
     )  # fmt: skip
 
     def __init__(
         self, intake: Intake, route: Route, request_id: str, *, arrived: float, respond: Respond, client: Client | None
     ) -> None:
         self._intake = intake
-        self._route = route
-        self.id = request_id
+        self.route = route
+        self.id, self.address = request_id, ""
         self.arrived = arrived
         self._respond = respond
         self._client = client
-        self._exit: Callable[[], None] | None = None
+        self.on_close: Callable[[], None] | None = None
         self.asked: Asked | None = None
         self._questions: list[Question] = []
         self._results: list[Result | RequestError] = []
@@ -135,13 +164,18 @@ class Taken:
         self._missing = 0
         self.is_over = False
 
-    def let_in(self, client: Client) -> None:
+    def let_in(self) -> None:
         """Count it for the holder of its API key; raises `RequestError` if that may not ask this now."""
-        client.check_model(self._route.model)
-        client.count(self.arrived)
-        self._exit = client.enter()
+        if self._client is not None:
+            self._client.check_model(self.route.model)
+            self._client.count(self.arrived)
+            self.on_close = self._client.enter()
 
-    def ask(self, fields: Mapping[bytes, bytes], deadline: float, hold: Hold | None) -> None:
+    def pack(self, encoding: str, deadline: float) -> None:
+        """Have its answer packed, if there is time for it."""
+        self._respond = Packed(self._respond, encoding, deadline, self._intake.clock).respond
+
+    def ask(self, fields: Fields, deadline: float, hold: Hold | None) -> None:
         """Submit every item; raises `RequestError` if the headers are wrong."""
         assert self.asked is not None
         items = self.asked.items
@@ -149,13 +183,8 @@ class Taken:
             raise RequestError("the request has no items", code="empty_body")
         if self._client is not None and len(items) > 1:
             self._client.count(self.arrived, len(items) - 1)  # one was counted on the way in
-        key, priority, votes = None, self.asked.priority, False
-        if b"idempotency-key" in fields:
-            key = read_key(fields[b"idempotency-key"])
-        if b"timebound-priority" in fields:
-            priority = read_priority(fields[b"timebound-priority"])
-        if b"timebound-details" in fields:
-            votes = read_votes(fields[b"timebound-details"])
+        usual = (None, self.asked.priority, False)
+        key, priority, votes = usual if WISHES.isdisjoint(fields) else read_wishes(fields, self.asked.priority)
         for place, item in enumerate(items):
             own = (item.key or None) if key is None else key if len(items) == 1 else f"{key}{OURS}{place}"
             question = self._question(item, own, deadline, priority)
@@ -163,29 +192,35 @@ class Taken:
             self._questions.append(question)
         self._missing = len(items)
         self._results = [_NO_RESULT] * len(items)
-        for place, question in enumerate(self._questions):
+        asyncio.get_running_loop().call_soon(self._submit, 0) if len(items) > AT_ONCE else self._submit(0)
+
+    def _submit(self, first: int) -> None:
+        """Submit the items from this place on; of many only some in one turn of the event loop, others wait too."""
+        for place in range(first, min(len(self._questions), first + AT_ONCE)):
             try:
-                attempt = self._intake.submit(question, partial(self._put, place))
+                attempt = self._intake.submit(self._questions[place], partial(self._put, place))
             except RequestError as error:
                 self._put(place, error)
             else:
                 if not self.is_over:
                     self._attempts.append(attempt)
+        if len(self._questions) > first + AT_ONCE and not self.is_over:
+            asyncio.get_running_loop().call_soon(self._submit, first + AT_ONCE)
 
     def _question(self, item: Item, key: str | None, deadline: float, priority: int | None) -> Question:
-        route, client = self._route, self._client
+        route, client = self.route, self._client
         fingerprint = b""
         if key is not None or route.identity.is_by_content:
             check_key(item.key or "")
-            key, fingerprint = route.identity.of(key, item.body)
+            key, fingerprint = route.identity.of(key, item.body, item.fingerprint)
         question = Question(
             self.id, route.model, item.body, self.arrived, deadline, key, item.size, priority or 0, fingerprint
         )
-        question.served, question.version = route.served, route.version
+        question.served, question.version, question.address = route.served, route.version, self.address
         if client is not None:
             question.client = client.name
             question.priority = client.priority(priority)
-            question.key = key and in_namespace(client.name, key)
+            question.key = key and client.own(key)
         return question
 
     def leave(self) -> None:
@@ -193,61 +228,57 @@ class Taken:
         if not self.is_over:
             self._close()
             for attempt in self._attempts:
-                self._intake.gone(attempt)
-            self._attempts = []
+                self._intake.gone(attempt, peer_of(self.address))
+            self._attempts, self._questions = [], []  # what was not submitted yet is not
 
     def refuse(self, error: RequestError) -> None:
         """Nothing of it was let in; or something broke, and then nobody waits for what was."""
         if not self.is_over:
             self.leave()
-            self._questions = []
-            self._answer(*self._route.surface.refuse(error, self.id), [error])
+            self._answer(*self.route.surface.refuse(error, self.id), [error])
 
     def _put(self, place: int, result: Result | RequestError) -> None:
+        if not self.is_over:
+            self._results[place] = result
+            self._missing -= 1
+            if not self._missing:
+                asyncio.get_running_loop().call_soon(self._write) if len(self._results) > AT_ONCE else self._write()
+
+    def _write(self) -> None:
         if self.is_over:
-            return
-        self._results[place] = result
-        self._missing -= 1
-        if self._missing:
             return
         self._close()
         self._attempts = []  # they know this; a cycle that only the collector would end
         assert self.asked is not None
         try:
-            reply = self._route.surface.write(self.asked, self._questions, self._results)
+            reply = self.route.surface.write(self.asked, self._questions, self._results)
         except Exception:
             log.exception("an answer could not be written", extra={"request_id": self.id})
             broken = RequestError("something broke in the server; its log has the details")
             self._results = [broken] * len(self._results)
-            reply = self._route.surface.refuse(broken, self.id)
+            reply = self.route.surface.refuse(broken, self.id)
         self._answer(*reply, self._results)
 
     def _close(self) -> None:
         self.is_over = True
-        if self._exit is not None:
-            self._exit()
-            self._exit = None
+        if self.on_close is not None:
+            self.on_close()
+            self.on_close = None
 
     def _answer(self, status: int, head: bytes, body: bytes, results: Sequence[Result | RequestError]) -> None:
         self._respond(status, head, body)
-        events, seconds = self._intake.events, self._intake.clock.now() - self.arrived
-        whose = "" if self._client is None else self._client.name
+        tell = partial(self._tell, status, results, self._intake.clock.now() - self.arrived)
+        asyncio.get_running_loop().call_soon(tell) if len(results) > AT_ONCE else tell()
+
+    def _tell(self, status: int, results: Sequence[Result | RequestError], seconds: float) -> None:
+        events, whose = self._intake.events, "" if self._client is None else self._client.name
         for place, result in enumerate(results):
             if isinstance(result, RequestError):
                 own = status if len(results) == 1 else status_of(result.code)
-                events.emit(Refused(self._route.model, self.id, result.code, own, seconds, whose))
+                events.emit(Refused(self.route.model, self.id, result.code, own, seconds, whose, self.address))
             else:
                 own = status if len(results) == 1 else status_of(result.outcome.code) if result.outcome.code else 200
                 events.emit(Answered(self._questions[place], result, own, seconds))
 
 
 _NO_RESULT = RequestError("no result yet")
-
-
-def in_namespace(client: str, key: str) -> str:
-    """A request's key among those of all API keys: nobody reaches another's results by it. Names have no colon."""
-    return f"{client}:{key}"
-
-
-def _with_lines(respond: Respond, lines: bytes) -> Respond:
-    return lambda status, head, body: respond(status, head + lines, body)

@@ -9,6 +9,7 @@ import socket
 import ssl
 import time
 from email.utils import formatdate
+from functools import cached_property
 from typing import Any, cast
 
 import uvicorn
@@ -16,6 +17,7 @@ from starlette.types import ASGIApp
 
 from timebound.errors import SetupError
 from timebound.events import Events
+from timebound.http.announced import Announced
 from timebound.http.bounded import State
 from timebound.http.connection import Connection
 from timebound.http.intake import Intake
@@ -26,6 +28,9 @@ _PARTS = 50
 
 _SPARE_FILES = 256
 """Open files besides the connections: workers, Redis, the log, connections that are being turned away."""
+
+_LAST_WORD_S = 1.0
+"""How long a connection whose answers have all been read is left to its client to close."""
 
 
 log = logging.getLogger("timebound.http")
@@ -56,23 +61,6 @@ def _why(host: str, port: int, error: OSError) -> str:
     return f"cannot listen on {host} port {port}: {error.strerror}; check --host and --port"
 
 
-def tls_context(certificate: str, key: str) -> ssl.SSLContext:
-    """TLS 1.2 or newer with this certificate (chain) and key; raises `SetupError` if they cannot be used."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
-    context.set_alpn_protocols(["http/1.1"])
-    try:
-        # A key with a passphrase would ask for it on the terminal; a server must not wait there.
-        context.load_cert_chain(certificate, key, password=lambda: "")
-    except OSError as error:  # ssl.SSLError is one too
-        raise SetupError(
-            f"the TLS files {certificate} and {key} cannot be used: {error.strerror or error}; give a certificate and "
-            "its key without a passphrase, both as PEM"
-        ) from None
-    return context
-
-
 def _allow_open_files(count: int) -> None:
     """Raise this process's own limit on open files as far as needed; more than the system allows is told."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -96,14 +84,25 @@ class Listener:
         keep_alive_s: float,
         events: Events,
         tls: ssl.SSLContext | None = None,
+        is_announced: bool = False,
     ) -> None:
+        self._kind = Announced if is_announced else Connection
         self._intake = intake
         self._routes = routes
         self._state = state
         self._events = events
         self._tls = tls
-        self._config = uvicorn.Config(
-            app,
+        self._app = app
+        self._keep_alive_s = keep_alive_s
+        self._server: asyncio.Server | None = None
+        self._ticker: asyncio.Task[None] | None = None
+
+    @cached_property
+    def _config(self) -> uvicorn.Config:
+        # Made when the first port is opened: making it sets the levels of uvicorn's loggers in the whole process, and
+        # where we are guests of another uvicorn they are its own.
+        return uvicorn.Config(
+            self._app,
             http=cast(Any, Connection),
             ws="none",
             lifespan="off",
@@ -111,11 +110,9 @@ class Listener:
             log_level="error",  # a line per malformed request would let strangers fill the disk; they are counted
             access_log=False,
             server_header=False,
-            timeout_keep_alive=cast(Any, keep_alive_s),
+            timeout_keep_alive=cast(Any, self._keep_alive_s),
             proxy_headers=False,
         )
-        self._server: asyncio.Server | None = None
-        self._ticker: asyncio.Task[None] | None = None
 
     async def open(self, sock: socket.socket) -> None:
         """Start accepting on a bound socket."""
@@ -124,9 +121,12 @@ class Listener:
         loop = asyncio.get_running_loop()
         _allow_open_files(2 * self._state.limits.max_connections + _SPARE_FILES)
         handshake_s = min(10.0, self._state.limits.read_timeout) if self._tls is not None else None
-        self._server = await loop.create_server(
-            self._connection, sock=sock, backlog=2048, ssl=self._tls, ssl_handshake_timeout=handshake_s
-        )
+        if sock.family == socket.AF_UNIX:
+            self._server = await loop.create_unix_server(self._connection, sock=sock)
+        else:
+            self._server = await loop.create_server(
+                self._connection, sock=sock, backlog=2048, ssl=self._tls, ssl_handshake_timeout=handshake_s
+            )
         self._ticker = asyncio.create_task(self._tick())
 
     def stop_accepting(self) -> None:
@@ -136,16 +136,30 @@ class Listener:
         for connection in list(self._state.connections):
             connection.shutdown()
 
-    async def close(self, patience_s: float) -> None:
-        """Wait until the last answer is read, at most `patience_s`; then cut what is left."""
+    async def close(self, patience_s: float) -> int:
+        """Wait until the last answer is read, at most `patience_s`, and cut what is left; how many had not read theirs.
+
+        Who does not go on reading is cut earlier, by `Connection.sweep`; who has read all, and stays, a moment later.
+        """
+        connections = cast("set[Connection]", self._state.connections)
+        loop = asyncio.get_running_loop()
+        began, cut_before = loop.time(), self._state.cut_off
+        while connections and loop.time() < began + patience_s:
+            await asyncio.sleep(0.01)
+            if loop.time() > began + _LAST_WORD_S:
+                for connection in [each for each in connections if not each.unread()]:
+                    connection.transport.abort()
         if self._ticker is not None:
             self._ticker.cancel()
-        loop = asyncio.get_running_loop()
-        end = loop.time() + patience_s
-        while self._state.connections and loop.time() < end:
-            await asyncio.sleep(0.01)
-        for connection in list(self._state.connections):
+        unread = [connection.unread() for connection in connections]
+        for connection in list(connections):
             connection.transport.abort()
+        cut = self._state.cut_off - cut_before + sum(size > 0 for size in unread)
+        if cut:
+            log.error(
+                "clients were cut off while they read their answers", extra={"clients": cut, "bytes": sum(unread)}
+            )
+        return cut
 
     @property
     def connections(self) -> int:
@@ -153,7 +167,7 @@ class Listener:
         return len(self._state.connections)
 
     def _connection(self) -> Connection:
-        return Connection(
+        return self._kind(
             self._config, self._state, intake=self._intake, routes=self._routes.by_path, events=self._events
         )
 

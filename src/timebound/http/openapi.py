@@ -1,6 +1,7 @@
 """The OpenAPI 3.1 document of a running server, made from what is known about its models.
 
-What is the same on every server lies beside this file, in `openapi.json`: its own paths, and what all models share.
+What is the same on every server lies beside this file: in `openapi.json` its own paths and what all models share, in
+`openapi_tensors.json` those of other protocols.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ def openapi(models: Sequence[ModelInfo], server_version: str, *, needs_key: bool
     same = msgspec.json.decode(_same_everywhere())
     document: Json = same["document"]
     components = document["components"]
+    _add_tensors(document, is_lone=len({model.base for model in models}) == 1)
     paths: Json = {}
     operation_ids: set[str] = set()
     for model in models:
@@ -48,8 +50,18 @@ def openapi(models: Sequence[ModelInfo], server_version: str, *, needs_key: bool
 
 
 @cache
-def _same_everywhere() -> bytes:
-    return Path(__file__).with_suffix(".json").read_bytes()
+def _same_everywhere(more: str = "") -> bytes:
+    return Path(__file__).with_name(f"openapi{more}.json").read_bytes()
+
+
+def _add_tensors(document: Json, *, is_lone: bool) -> None:
+    more = msgspec.json.decode(_same_everywhere("_tensors"))
+    if not is_lone:
+        del more["paths"]["/invocations"]  # it names no model
+    document["tags"] += more["tags"]
+    document["paths"] |= more["paths"]
+    for kind, parts in more["components"].items():
+        document["components"][kind] |= parts
 
 
 # --- one model ---------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
@@ -95,8 +96,32 @@ def from_error(error: RequestError, request_id: str | None = None) -> bytes:
 
 def from_outcome(outcome: Outcome, request_id: str | None = None) -> bytes:
     """The problem+json body for an item's error that a worker reported."""
+    detail, field = detail_of(outcome)
+    return problem_body(outcome.code, detail, field=field, request_id=request_id)
+
+
+def detail_of(outcome: Outcome) -> tuple[str, str | None]:
+    """What a worker says of an item's error, and the field at fault."""
     facts: dict[str, Any] = msgspec.json.decode(outcome.body)
-    return problem_body(outcome.code, facts["detail"], field=facts["field"], request_id=request_id)
+    return facts["detail"], facts["field"]
+
+
+_TENSOR_PATH = re.compile(rb"/v2(?:/|$)|/v1/models/[^/]+(?:/versions/[^/]+)?:(?:predict|classify|regress|explain)")
+"""Where other protocols than our own are spoken: their clients know errors of one form only."""
+
+
+def is_foreign(path: bytes) -> bool:
+    """Whether this path is of a protocol that says errors as `{"error": "..."}`."""
+    return _TENSOR_PATH.match(path) is not None
+
+
+def said(error: RequestError, path: bytes, request_id: str | None = None) -> tuple[int, bytes, bytes]:
+    """Status, media type and body of an error, in the words of the protocol that this path belongs to."""
+    if not is_foreign(path):
+        return status_of(error.code), MEDIA, from_error(error, request_id)
+    # Input that is wrong is a bad request there.
+    status = 400 if error.code == "bad_input" else status_of(error.code)
+    return status, b"application/json", msgspec.json.encode({"error": error.detail})
 
 
 def headers_of(error: RequestError) -> list[tuple[bytes, bytes]]:

@@ -8,7 +8,7 @@ import msgspec
 from starlette.responses import Response
 
 from timebound.errors import RequestError
-from timebound.http.problems import MEDIA, from_error, headers_of, status_of
+from timebound.http.problems import headers_of, said
 
 
 def json_response(value: Any, status: int = 200) -> Response:
@@ -16,7 +16,8 @@ def json_response(value: Any, status: int = 200) -> Response:
     return Response(msgspec.json.encode(value), status, media_type="application/json")
 
 
-def problem_response(error: RequestError) -> Response:
-    """An error as problem+json."""
+def problem_response(error: RequestError, path: str = "") -> Response:
+    """An error as problem+json, or as the protocol of this path says it."""
     headers = {name.decode(): value.decode() for name, value in headers_of(error)}
-    return Response(from_error(error), status_of(error.code), headers, media_type=MEDIA.decode())
+    status, media, body = said(error, path.encode())
+    return Response(body, status, headers, media_type=media.decode())

@@ -11,15 +11,12 @@ from starlette.routing import Route
 
 from timebound.admission import Client
 from timebound.errors import RequestError
+from timebound.http.access import CLIENT
 from timebound.http.admin import Admin
-from timebound.http.intake import in_namespace
 from timebound.http.responses import json_response
 from timebound.store.base import Store, Stored
 
 _MOST_LISTED = 10_000
-
-CLIENT = "timebound.client"
-"""Where the app puts the holder of the API key in a request's scope."""
 
 
 class Results:
@@ -53,7 +50,7 @@ class Results:
             return json_response({"cleared": await self._store.clear(model, key)})
         if client is not None:
             client.check_model(model)
-            key = in_namespace(client.name, key)
+            key = client.own(key)
         found = await self._store.read((model, key))
         if isinstance(found, Stored):
             return _answer(found)

@@ -1,4 +1,4 @@
-"""Whether an engine answers as the reference does: run as a program in a process of its own, it writes one line.
+"""Whether an engine answers as the reference does: run as a program in a process of its own, it finds one `Agreement`.
 
 Both are asked the same: the model's example and samples, what the user gives, and noisy copies of these until there are
 enough. Answers are compared as clients see them. Parts that change when the same output is finished twice, such as a
@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 
 from timebound.clock import Clock, MonotonicClock
-from timebound.lab.curve import body_of, chosen_model, write_lines
+from timebound.lab.curve import body_of, chosen_model, run_as_program
 from timebound.lab.load.payloads import from_folder, from_lines
 from timebound.model import example_body, request_schema
 from timebound.types import ENGINES
@@ -202,4 +202,4 @@ def main(target: str, name: str, engine: str, tolerance: str, more: str) -> Iter
 
 
 if __name__ == "__main__":
-    sys.exit(write_lines(main(*sys.argv[1:])))
+    sys.exit(run_as_program(main, *sys.argv[1:]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from math import inf
@@ -128,11 +128,13 @@ async def _level(plan: Plan, address: Address, requests: Requests, tell: Tell | 
 def loop_of(plan: Plan) -> tuple[Loop, float]:
     """The loop of a plan, and how many seconds it sends; infinite if it ends after so many requests."""
     if plan.trace is not None:
-        times = schedule.trace(plan.trace)
-        return OpenLoop(iter(times)), times[-1] or 1.0
+        traced = schedule.trace(plan.trace)
+        return OpenLoop(iter(traced)), traced[-1] or 1.0
     if plan.rate is not None:
         seconds = plan.warm_up_s + (plan.seconds if plan.seconds is not None else (plan.requests or 1) / plan.rate)
-        return OpenLoop(_times(plan, plan.rate, seconds)), seconds
+        phases = schedule.bursts(plan.rate, seconds) if plan.arrivals == "bursts" else [Phase(plan.rate, seconds)]
+        times = schedule.even(phases) if plan.arrivals == "constant" else schedule.poisson(phases, plan.seed)
+        return OpenLoop(times), seconds
     seconds = inf if plan.seconds is None else plan.warm_up_s + plan.seconds
     requests = inf if plan.requests is None else plan.requests
     loop = ClosedLoop(
@@ -141,11 +143,6 @@ def loop_of(plan: Plan) -> tuple[Loop, float]:
     )  # fmt: skip
     # With a number of requests the run may end before its time does.
     return loop, seconds if requests == inf else inf
-
-
-def _times(plan: Plan, rate: float, seconds: float) -> Iterator[float]:
-    phases = schedule.bursts(rate, seconds) if plan.arrivals == "bursts" else [Phase(rate, seconds)]
-    return schedule.even(phases) if plan.arrivals == "constant" else schedule.poisson(phases, plan.seed)
 
 
 async def _until_signal(work: Any) -> bool:

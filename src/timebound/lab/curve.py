@@ -1,10 +1,10 @@
-"""How long batches take: run as a program in a process of its own, it writes one line of JSON per batch size."""
+"""How long batches take: run as a program in a process of its own, it finds a point per batch size."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from statistics import median
 
@@ -101,12 +101,12 @@ def engines_of(model: Model) -> tuple[str, list[str]]:
     return own.pop(), [each for each in free[0].engines if all(each in backend.engines for backend in free)]
 
 
-def write_lines(words: Iterable[msgspec.Struct]) -> int:
-    """Have a program write these for its parent as they come, or why they do not; returns its exit status."""
+def run_as_program(find: Callable[..., Iterable[msgspec.Struct]], *arguments: str) -> int:
+    """Write what is found to the file that the last argument names, as it comes, or say why not; the exit status."""
+    *own, file = arguments
     try:
-        for word in words:
-            sys.stdout.write(msgspec.json.encode(word).decode() + "\n")
-            sys.stdout.flush()
+        for found in find(*own):
+            os.write(int(file), msgspec.json.encode(found) + b"\n")
     except Exception as error:
         said = str(error) if isinstance(error, SetupError) else describe(error)
         print(said, file=sys.stderr)  # noqa: T201 - this is a program; its parent reads it
@@ -130,4 +130,4 @@ def main(target: str, name: str, threads: str, budget_s: str, engine: str) -> It
 
 
 if __name__ == "__main__":
-    sys.exit(write_lines(main(*sys.argv[1:])))
+    sys.exit(run_as_program(main, *sys.argv[1:]))

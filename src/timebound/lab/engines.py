@@ -8,11 +8,10 @@ from pathlib import Path
 
 import msgspec
 
-from timebound.backends.processor import has_bf16
-from timebound.errors import SetupError
 from timebound.lab.agreement import REFERENCE, Agreement
 from timebound.lab.curve import Point
-from timebound.lab.load.launch import lines_of
+from timebound.lab.load.launch import run_program
+from timebound.processor import has_bf16
 from timebound.scheduler.served import BATCH_SHARE
 
 # An engine must be faster than the model's own by this share to be tried on servers.
@@ -60,12 +59,11 @@ def ask(path: Path, model: str, engine: str, judgement: Judgement, here: Means) 
     """Compare an engine with the reference, in a process of its own: one that breaks down is only not taken."""
     if why := why_not(engine, here):
         return Verdict(engine, why_not=why)
-    arguments = [str(path), model, engine, str(judgement.tolerance), judgement.samples]
-    try:
-        *_, found = lines_of("timebound.lab.agreement", arguments)
-    except SetupError as error:
-        return Verdict(engine, why_not=str(error))
-    return Verdict(engine, msgspec.json.decode(found, type=Agreement))
+    tolerance, samples = str(judgement.tolerance), judgement.samples
+    ended = run_program("timebound.lab.agreement", str(path), model, engine, tolerance, samples)
+    if ended.code:
+        return Verdict(engine, why_not=ended.last_line)
+    return Verdict(engine, msgspec.json.decode(ended.found[0], type=Agreement))
 
 
 def agrees(verdict: Verdict, judgement: Judgement) -> bool:

@@ -65,12 +65,12 @@ def _read_one(text: str) -> Requirement:
     name, relation, number, unit = match.groups()
     if name not in NAMES:
         raise SetupError(f"--require: there is no figure {name!r}; there are: {', '.join(NAMES)}")
-    figure = figure_of(name)
+    is_duration = name in ("max", "mean") or bool(re.fullmatch(r"p[0-9.]+|client_\w+_lag_p99", name))
+    figure = name.replace(".", "_") + "_ms" if is_duration else name
     try:
         bound = float(number)
     except ValueError:
         raise SetupError(f"--require: {number!r} in {text.strip()!r} is no number") from None
-    is_duration = figure.endswith("_ms")
     if unit in _UNITS and not is_duration:
         raise SetupError(f"--require: {name} is no time and takes no unit {unit!r}")
     if is_duration and unit is None:
@@ -82,10 +82,3 @@ def _read_one(text: str) -> Requirement:
     elif is_duration:
         bound *= _UNITS[unit]
     return Requirement(text.strip(), figure, relation, bound)
-
-
-def figure_of(name: str) -> str:
-    """The key in the figures for a name as people write it."""
-    if name in ("max", "mean") or re.fullmatch(r"p[0-9.]+|client_\w+_lag_p99", name):
-        return name.replace(".", "_") + "_ms"
-    return name

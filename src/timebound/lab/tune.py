@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from functools import partial
@@ -21,6 +21,7 @@ from statistics import mean
 
 import msgspec
 
+from timebound.errors import SetupError
 from timebound.lab import bench, engines
 from timebound.lab.agreement import REFERENCE
 from timebound.lab.bench import Plan
@@ -28,13 +29,12 @@ from timebound.lab.curve import Facts, Point, sizes
 from timebound.lab.engines import Judgement, Verdict
 from timebound.lab.load.client import resolve
 from timebound.lab.load.discovery import example_payload
-from timebound.lab.load.launch import Served, lines_of, serving
+from timebound.lab.load.launch import Served, run_program, serving
 from timebound.lab.load.processes import ForeignLoad, tree_pss_mib
 from timebound.lab.load.requests import FRESH_KEY, Form, Payload, Requests
 from timebound.lab.overload import Offered, overload
 from timebound.profile import ProfileFile
 from timebound.types import Body
-from timebound.workers.child import THREAD_VARIABLES
 
 OVERLOAD = 1.3
 # Differences below this are taken for noise.
@@ -159,27 +159,22 @@ class Tuning:
         return False
 
     def run(self) -> None:
-        """Everything that is not yet in the record; raises KeyboardInterrupt in the middle if so told."""
-        for _ in self.steps():
-            self.save()
-
-    def steps(self) -> Iterator[None]:
-        """One measurement after the other; each is in the record when it is done."""
+        """Everything that is not yet in the record, which is saved after each measurement; Ctrl-C ends it anywhere."""
         if self.record.facts is None:
             self._tell("batches with 1 thread")
             self.record.facts, points = self._curve(1, "")
             self.record.curves[curve_name(1, self.record.facts.engine)] = points
-            yield
-        yield from self._verdict_steps()
+            self.save()
+        self._judge_engines()
         own = [
             msgspec.structs.replace(settings, engine=self.record.facts.engine)
             for settings in candidates(self._target.cores, self.record.facts.info.is_parallel)
         ]
         rival = self.rival
         others = [msgspec.structs.replace(settings, engine=rival) for settings in own] if rival else []
-        yield from self._trial_steps([*own, *others])
+        self._try_all([*own, *others])
 
-    def _verdict_steps(self) -> Iterator[None]:
+    def _judge_engines(self) -> None:
         """Ask every engine that can be chosen; those that answer alike are timed too."""
         facts, target = self._facts, self._target
         known = {verdict.engine for verdict in self.record.verdicts}
@@ -188,10 +183,10 @@ class Tuning:
                 self._tell(f"whether {engine} answers as {REFERENCE} does")
                 found = engines.ask(target.path, target.model, engine, target.judgement, engines.means())
                 self.record.verdicts.append(found)
-                yield
+                self.save()
         for verdict in self.record.verdicts:
             if engines.agrees(verdict, target.judgement):
-                yield from self._curve_steps(1, verdict.engine)
+                self._time_batches(1, verdict.engine)
 
     @property
     def costs(self) -> dict[str, float]:
@@ -213,13 +208,13 @@ class Tuning:
         costs, own, judgement = self.costs, self._facts.engine, self._target.judgement
         return [engines.tell(verdict, costs, own, judgement) for verdict in self.record.verdicts]
 
-    def _trial_steps(self, tried: Sequence[Settings]) -> Iterator[None]:
+    def _try_all(self, tried: Sequence[Settings]) -> None:
         for threads, engine in dict.fromkeys((settings.threads, settings.engine) for settings in tried):
-            yield from self._curve_steps(threads, engine)
+            self._time_batches(threads, engine)
         if not self.record.capacity_rps:
             self._tell("how much it can do with the settings it would choose itself")
             self.record.capacity_rps = self._capacity(tried[0])
-            yield
+            self.save()
         for number in range(self._target.rounds):
             left = hopeful(tried, self.record.trials, number)
             if number and len(left) == 1:  # one more turn would change nothing
@@ -229,20 +224,22 @@ class Tuning:
                 if done <= number:
                     self._tell(f"round {number + 1} of {self._target.rounds}: {settings}")
                     self.record.trials.append(self._try(settings))
-                    yield
+                    self.save()
 
-    def _curve_steps(self, threads: int, engine: str) -> Iterator[None]:
+    def _time_batches(self, threads: int, engine: str) -> None:
         name = curve_name(threads, engine)
         if name not in self.record.curves:
             self._tell(f"batches with {name}")
             _, self.record.curves[name] = self._curve(threads, engine)
-            yield
+            self.save()
 
     def _curve(self, threads: int, engine: str) -> tuple[Facts, list[Point]]:
         target = self._target
-        arguments = [str(target.path), target.model, str(threads), str(target.seconds / 10), engine]
-        environment = {**os.environ, **dict.fromkeys(THREAD_VARIABLES, str(threads))}
-        facts, *points = lines_of("timebound.lab.curve", arguments, environment)
+        arguments = (str(target.path), target.model, str(threads), str(target.seconds / 10), engine)
+        ended = run_program("timebound.lab.curve", *arguments, threads=threads)
+        if ended.code:
+            raise SetupError(ended.last_line)
+        facts, *points = ended.found
         return msgspec.json.decode(facts, type=Facts), [msgspec.json.decode(point, type=Point) for point in points]
 
     # ------------------------------------------------------------------ on real servers

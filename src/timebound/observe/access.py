@@ -49,13 +49,13 @@ class AccessLog:
 def _fields(event: Answered | Refused) -> dict[str, object]:
     ms = round(event.seconds * 1e3, 2)
     if isinstance(event, Refused):
-        whose = {"client": event.client} if event.client else {}
+        whose = _whose(event.client, event.address)
         facts = {"model": event.model, "status": event.status, "code": event.code, "ms": ms}
         return {**whose, **facts, "request_id": event.request_id}
     request, result = event.request, event.result
     code = result.outcome.code
     return {
-        **({"client": request.client} if request.client else {}),
+        **_whose(request.client, request.address),
         "model": request.model,
         "status": event.status,
         "ms": ms,
@@ -64,3 +64,7 @@ def _fields(event: Answered | Refused) -> dict[str, object]:
         "batch": result.batch_size,
         "request_id": request.id,
     }
+
+
+def _whose(client: str, address: str) -> dict[str, str]:
+    return {name: value for name, value in (("client", client), ("address", address)) if value}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 
+from msgspec.structs import asdict
+
 from timebound.events import Answered, BatchesShrunk, BatchLost, Events, Quarantined, WorkerDown, WorkerUp
 from timebound.types import ModelInfo
 
@@ -13,9 +15,9 @@ log = logging.getLogger("timebound.server")
 def log_life(events: Events) -> None:
     """Write a line when a worker comes, goes or takes a batch with it, and when a model failed on a request."""
     events.on(Answered, _answered)
-    events.on(WorkerUp, _worker_up)
+    events.on(WorkerUp, lambda event: log.info("worker is up", extra=asdict(event)))
     events.on(WorkerDown, _worker_down)
-    events.on(BatchLost, _batch_lost)
+    events.on(BatchLost, lambda event: log.warning("a batch was lost with its worker", extra=asdict(event)))
     events.on(BatchesShrunk, _batches_shrunk)
     events.on(Quarantined, _quarantined)
 
@@ -35,23 +37,13 @@ def warn_if_slow(info: ModelInfo) -> None:
 
 
 def _answered(event: Answered) -> None:
-    code = event.result.outcome.code
-    if code == "model_failed":  # the worker's log has the traceback
+    if event.result.outcome.code == "model_failed":  # the worker's log has the traceback
         log.error("a request failed in the model", extra={"model": event.request.model, "request_id": event.request.id})
-
-
-def _worker_up(event: WorkerUp) -> None:
-    log.info("worker is up", extra={"worker": event.worker, "pid": event.pid, "slots": event.slots})
 
 
 def _worker_down(event: WorkerDown) -> None:
     level = logging.DEBUG if event.was_asked else logging.ERROR
     log.log(level, "worker is gone", extra={"worker": event.worker, "pid": event.pid, "code": event.code})
-
-
-def _batch_lost(event: BatchLost) -> None:
-    facts = {"model": event.model, "size": event.size, "loss": event.loss}
-    log.warning("a batch was lost with its worker", extra=facts)
 
 
 def _batches_shrunk(event: BatchesShrunk) -> None:

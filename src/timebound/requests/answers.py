@@ -14,6 +14,8 @@ from timebound.errors import BadInput, CrashesWorker, DeadlineMissed, Refusal, R
 from timebound.events import Degraded, Events
 from timebound.requests.attempts import Attempts, deliver
 from timebound.requests.claims import is_worth_keeping
+from timebound.requests.crowd import MANY, Crowd
+from timebound.requests.margin import EVERY_S
 from timebound.requests.request import Attempt, Phase, Request
 from timebound.scheduler.scheduler import Scheduler
 from timebound.types import Outcome, Quality, Result, Source
@@ -36,10 +38,26 @@ class Helper(Protocol):
 class Answers(Attempts):
     """Attempts that are given up in time, each with the best it can have."""
 
-    def __init__(self, scheduler: Scheduler, *, helper: Helper, events: Events, **wiring: Any) -> None:
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        *,
+        helper: Helper,
+        events: Events,
+        is_moving: Callable[[float], bool],
+        **wiring: Any,
+    ) -> None:
         super().__init__(scheduler, **wiring)
         self._helper = helper
         self._events = events
+        self._is_moving = is_moving
+        self._crowd = Crowd()
+
+    def _beat(self, late_s: float, now: float) -> None:
+        super()._beat(late_s, now)
+        if len(self._guarded) > MANY and not self._is_moving(now):
+            for attempt in self._crowd.due(self._guarded.values(), now + EVERY_S):
+                self.give_best(attempt, "guard")
 
     def give_up(self, request: Request, reason: str, retry_after_s: float | None = None) -> None:
         """The policy will not run this request: the members it has, its fallback, or a refusal, now."""
@@ -89,11 +107,11 @@ class Answers(Attempts):
     def _fall_back(self, attempt: Attempt, reason: str) -> None:
         attempt.is_last_chance = True
         self.arm(attempt)
-        asked = self._clock.now()
+        asked, out = self._clock.now(), self._crowd.asked()
 
         def done(outcome: Outcome | None) -> None:
             now = self._clock.now()
-            self.fallback_time.observe(now - asked)
+            self.fallback_time.observe(self._crowd.answered(now - asked, out, self.fallback_time.seconds))
             if attempt.number not in self._guarded:
                 return  # the model, or the guard, was faster
             if outcome is None:

@@ -7,6 +7,7 @@ late, whatever the predictions were worth. What the best is, `answers.py` says.
 from __future__ import annotations
 
 import asyncio
+import logging
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from heapq import heapify, heappop, heappush
@@ -20,6 +21,7 @@ from timebound.errors import RequestError
 from timebound.requests.claims import Claims
 from timebound.requests.margin import Margin, Pulse
 from timebound.requests.request import Attempt, Phase, Request
+from timebound.requests.unwaited import Unwaited
 from timebound.scheduler.scheduler import Scheduler
 from timebound.types import Deliver, Quality, Question, Result, Source
 
@@ -48,6 +50,7 @@ class Attempts:
         margin_s: float,
         claims: Claims,
         is_busy: Callable[[], object],
+        max_queue: int,
     ) -> None:
         self._scheduler = scheduler
         self._claims = claims
@@ -59,6 +62,7 @@ class Attempts:
         self.fallback_time = Margin(0.020, floor_s=0.010)
         self.by_key: dict[tuple[str, str], Request] = {}
         """The requests with a key that another attempt can join."""
+        self.unwaited = Unwaited(max_queue, self._let_go)
         self._drains: list[asyncio.Future[None]] = []
         self._guards: list[tuple[float, int]] = []  # a heap of when and whom; whoever is answered is skipped
         self._guarded: dict[int, Attempt] = {}
@@ -98,7 +102,7 @@ class Attempts:
         self.arm(attempt)
         return attempt
 
-    def drop(self, attempt: Attempt) -> None:
+    def drop(self, attempt: Attempt, client: str) -> None:
         """The client has left. Its request is dropped before it runs, unless a retry may come for it by its key."""
         request = attempt.request
         if attempt.number not in self._guarded:
@@ -110,11 +114,19 @@ class Attempts:
         keep = request.key is not None and request.phase in (Phase.QUEUED, Phase.RUNNING)
         keep = keep and not request.is_suspect  # a worker is risked only for somebody who waits
         self._scheduler.abandon(request, keep=keep)
-        if not keep:
+        if keep:
+            self.unwaited.add(request, client)
+        else:
             self.forget(request)
+
+    def _let_go(self, request: Request) -> None:
+        self._scheduler.withdraw(request)
+        self.forget(request)
 
     def forget(self, request: Request) -> None:
         """Nobody can join it any more; unless it runs, nothing is left of it."""
+        if request.left_by is not None:
+            self.unwaited.remove(request)
         if request.phase is not Phase.RUNNING:
             if request.phase is not Phase.FALLING:
                 request.phase = Phase.DONE
@@ -268,4 +280,7 @@ def deliver(attempt: Attempt, result: Result | RequestError) -> None:
     # A fallback is computed for each attempt by itself.
     if attempt.has_joined and isinstance(result, Result) and result.quality is not Quality.FALLBACK:
         result = msgspec.structs.replace(result, source=Source.JOINED)
-    attempt.deliver(result)
+    try:
+        attempt.deliver(result)
+    except Exception:  # its own trouble: neither the batch it was in nor the others who wait may suffer
+        logging.getLogger("timebound.requests").exception("an answer was not taken")

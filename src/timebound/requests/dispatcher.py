@@ -9,11 +9,10 @@ is answered in time; `losses.py` does what follows when a worker is lost.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, MutableMapping
 from functools import partial
 from itertools import count
 from math import inf
-from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -29,6 +28,7 @@ from timebound.requests.floor import Floor, Sent, Slot, Slots
 from timebound.requests.losses import Losses
 from timebound.requests.models import Models
 from timebound.requests.request import Attempt, Phase, Request
+from timebound.scheduler.queue import length_bucket
 from timebound.scheduler.scheduler import Scheduler
 from timebound.scheduler.ticket import Batch, Step
 from timebound.store.base import Store
@@ -62,7 +62,7 @@ class Dispatcher:
         store: Store,
         wall: Wall,
         max_queue: int = 4096,
-        profiles: Mapping[str, Any] = MappingProxyType({}),
+        profiles: MutableMapping[str, Any] | None = None,
     ) -> None:
         self._scheduler = scheduler
         self._catalogue = catalogue
@@ -71,7 +71,7 @@ class Dispatcher:
         self._clock = clock
         self._events = events
         self._loop = loop
-        self._models = Models(scheduler, profiles, max_queue)
+        self._models = Models(scheduler, {} if profiles is None else profiles, max_queue)
         self._infos = self._models.infos
         self.add_model = self._models.add
         """Accepts requests for one more model."""
@@ -87,7 +87,10 @@ class Dispatcher:
             margin_s=margin_s,
             claims=self._claims,
             is_busy=self._floor.watched,
+            is_moving=self._floor.is_moving,
+            max_queue=max_queue,
         )
+        self.unwaited = self._answers.unwaited
         self._losses = Losses(scheduler, self._floor, self._answers, slots=slots, clock=clock, events=events)
         self._numbers = count()
         self._poll_is_due = False
@@ -175,15 +178,17 @@ class Dispatcher:
             self._claims.ask(request, compute=self._compute, give=self._answers.give)
         return attempt
 
-    def gone(self, attempt: Attempt) -> None:
+    def gone(self, attempt: Attempt, address: str = "") -> None:
         """The client has left. Its request is dropped before it runs, unless a retry may come for it by its key."""
-        self._answers.drop(attempt)
+        self._answers.drop(attempt, attempt.question.client or address)
 
     def _join(self, request: Request, question: Question, deliver: Deliver) -> Attempt:
         """One more attempt of a request in work. It takes nothing from those who wait for it already."""
         if request.fingerprint != question.fingerprint:
             raise KeyReused()
         is_retry = not request.attempts  # whose client had left; else both wait, and neither is a retry
+        if is_retry:
+            self.unwaited.remove(request)
         due = self._answers.due(question)
         attempt = self._answers.add(request, question, deliver, has_joined=True)
         if request.phase is Phase.RUNNING:
@@ -195,7 +200,7 @@ class Dispatcher:
 
     def _compute(self, request: Request) -> None:
         """It is this gateway's to compute: find out its size if need be, and let the scheduler have it."""
-        if self._losses.suspects and self._losses.is_locked_up(request):
+        if (self._losses.suspects or self._losses.traits) and self._losses.is_locked_up(request):
             self._answers.give_up(request, "crashes_worker")
         elif request.info.has_size:
             request.phase = Phase.SIZING
@@ -218,6 +223,8 @@ class Dispatcher:
             self._answers.give_up(request, "removed")  # while the store, or its size, was asked for
             return
         while (verdict := self._scheduler.offer(request, now)) is not None:
+            if verdict.reason == "queue_full" and request.attempts and self.unwaited.make_place(request.model):
+                continue
             if verdict.reason not in _OF_TIME or not self._answers.give_up_first(request, verdict.reason):
                 self._answers.give_up(request, verdict.reason, verdict.retry_after_s)
                 break
@@ -295,6 +302,8 @@ class Dispatcher:
         requests: list[Request] = list(batch.tickets)  # type: ignore[arg-type]
         del self._floor.free[slot]
         self._floor.running[slot] = Sent(batch, requests, now)
+        shape = (batch.model, len(requests), length_bucket(batch.size))
+        batch.is_first = shape not in self._floor.ran[self._slots.worker_of(slot)]
         if not self._answers.pulse.is_running:
             self._answers.pulse.start()
         queued = self._scheduler.queued()
@@ -343,6 +352,8 @@ class Dispatcher:
         """Its batch is over. The slot takes the next one, unless it was to leave after this."""
         if self._losses.suspects:
             self._losses.clear(sent.requests)
+        batch, ran = sent.batch, self._floor.ran[self._slots.worker_of(slot)]
+        ran.add((batch.model, batch.inferred or 0, length_bucket(batch.size)))
         del self._floor.running[slot]
         left = self._floor.leaving.pop(slot, None)
         if left is None:

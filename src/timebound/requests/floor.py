@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable
 from functools import partial
 from typing import Any, Protocol
@@ -12,6 +13,9 @@ from timebound.requests.request import Request
 from timebound.scheduler.ticket import Batch
 
 Slot = Hashable
+
+_OVERDUE_S = 0.05
+"""A batch that takes so much longer than twice its time stands still, as far as those who wait are concerned."""
 
 
 class Slots(Protocol):
@@ -40,6 +44,8 @@ class Floor:
         self.free: dict[Slot, None] = {}  # a dict keeps the order in which slots became free
         self.running: dict[Slot, Sent] = {}
         self.leaving: dict[Slot, Callable[[], None]] = {}
+        self.ran: defaultdict[Hashable, set[tuple[str, int, int]]] = defaultdict(set)
+        """What each worker has run: model, items, bucket of their size."""
 
     def __len__(self) -> int:
         """How many can take batches, now or after the one they have."""
@@ -67,6 +73,11 @@ class Floor:
             self.leaving[slot] = partial(idle, slot)
         if not busy:
             done()
+
+    def is_moving(self, now: float) -> bool:
+        """Whether a slot is free, or has a batch that is not overdue: then what waits may still be computed."""
+        batches = [sent.batch for sent in self.running.values()]
+        return bool(self.free) or any(now < 2 * each.stage_end - each.stage_started + _OVERDUE_S for each in batches)
 
     def watched(self) -> list[Batch]:
         """The batches whose slot has not been killed for them."""

@@ -26,9 +26,9 @@ class Identity:
         self._content = f"{OURS}content:{info.version}:"
         self._version = version
 
-    def of(self, key: str | None, body: bytes) -> tuple[str, bytes]:
-        """A request's key and its body's fingerprint; without a key, the one that is made of its content."""
-        print_ = of_json(body, self._ignore) if self._is_json else of_bytes(body)
+    def of(self, key: str | None, body: bytes, print_: bytes = b"") -> tuple[str, bytes]:
+        """A request's key and its body's fingerprint, if not known yet; without a key, the one made of its content."""
+        print_ = print_ or (of_json(body, self._ignore) if self._is_json else of_bytes(body))
         if key is None:
             return self._content + print_.hex(), print_
         # One version was asked for: another one's answer to the same key will not do.

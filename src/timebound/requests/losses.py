@@ -9,6 +9,7 @@ from timebound.errors import CopyLost
 from timebound.events import BatchesShrunk, BatchLost, Events, Quarantined
 from timebound.requests.answers import Answers
 from timebound.requests.floor import Floor, Sent, Slot, Slots
+from timebound.requests.kin import Kin
 from timebound.requests.quarantine import Quarantine, mark_of
 from timebound.requests.request import Request
 from timebound.requests.trials import Trials
@@ -39,11 +40,14 @@ class Losses:
         self._clock = clock
         self._events = events
         self._quarantine = Quarantine()
+        self._kin = Kin()
         self.trials = Trials(slots.worker_of)
         """Where suspects run, while there are any."""
         answers.watch = Watchdog(floor.watched, limit_s=self._hang_limit_s, on_hang=self._kill).look
         self.suspects: Mapping[bytes, object] = self._quarantine.records
         """The bodies that may have killed a worker; usually none."""
+        self.traits: Mapping[bytes, object] = self._kin.traits
+        """What those that did have in common; usually nothing."""
 
     # ------------------------------------------------------------------ workers
 
@@ -55,13 +59,16 @@ class Losses:
         """A worker with these slots is gone, and these batches with it: they run again, as long as there is time."""
         if slots and loss is not Loss.GONE:
             self.trials.lost(self._worker_of(slots[0]))
+        for slot in slots:
+            self._floor.ran.pop(self._worker_of(slot), None)
         batches = list(batches)
+        count = sum(len(sent.requests) for sent in batches)
         for sent in batches:
             self._events.emit(BatchLost(sent.batch.model, len(sent.requests), loss))
             self._drop_copies(sent)
             if loss is Loss.KILLED:
                 self.shrink(sent, is_certain=False)
-            guilty = self._blame(sent.requests, loss, is_alone=len(batches) == 1)
+            guilty = self._blame(sent.requests, loss, of=count)
             self._scheduler.batch_lost(sent.batch, self._clock.now(), guilty)
             if guilty is not None:
                 self._lock_up(guilty, loss)
@@ -112,7 +119,10 @@ class Losses:
         mark, now = mark_of(request), self._clock.now()
         if self._quarantine.locked_s(mark, now):
             return True
-        request.is_suspect = self._quarantine.is_suspect(mark, now)
+        request.is_kin = self._kin.meet(request, now)
+        if request.is_kin:
+            self._quarantine.suspect(mark, now, is_kin=True)
+        request.is_suspect = request.is_kin or self._quarantine.is_suspect(mark, now)
         return False
 
     def clear(self, requests: Iterable[Request]) -> None:
@@ -121,9 +131,10 @@ class Losses:
             if request.is_suspect or request.losses:
                 request.is_suspect = False
                 self._quarantine.clear(mark_of(request))
+                self._kin.clear(request)
 
-    def _blame(self, requests: list[Request], loss: Loss, *, is_alone: bool) -> Request | None:
-        """Make suspects of a lost batch's items; the one that is proven guilty, if it is."""
+    def _blame(self, requests: list[Request], loss: Loss, *, of: int) -> Request | None:
+        """Make suspects of a lost batch's items, `of` so many in that worker; the one that is proven guilty."""
         # The first SIGKILL from outside says nothing about the batch, and a process that was stopped never does.
         is_own_doing = loss in (Loss.CRASHED, Loss.HUNG)
         if not is_own_doing and loss is not Loss.KILLED:
@@ -133,13 +144,16 @@ class Losses:
             if is_own_doing or request.losses:
                 request.is_suspect = True
                 self._quarantine.suspect(mark_of(request), now)
-        if is_alone and len(requests) == 1 and self._quarantine.lost_alone(mark_of(requests[0]), loss, now):
+            if is_own_doing:
+                self._kin.blame(request, now, 1.0 / of)
+        if of == len(requests) == 1 and self._quarantine.lost_alone(mark_of(requests[0]), loss, now):
             return requests[0]
         return None
 
     def _lock_up(self, guilty: Request, loss: Loss) -> None:
         """It fails, and so does whoever waits with the same body; attempts to come are told at once."""
         mark = mark_of(guilty)
+        self._kin.blame(guilty, self._clock.now())
         self._events.emit(Quarantined(guilty.info.name, self._quarantine.locked_s(mark, self._clock.now()), loss))
         self._answers.give_up(guilty, "crashes_worker")
         for other in self._answers.queued():
@@ -162,7 +176,7 @@ class Losses:
         # The last worker is not risked while others need it and the next one is on its way, unless time runs out.
         is_needed = bool(floor.running) or self._scheduler.has_others
         is_last = bool(trials.missing) and trials.is_last(floor.free, floor.running)
-        if is_needed and is_last and self._scheduler.suspects_can_wait(now):
+        if is_last and self._scheduler.suspects_can_wait(now, is_needed=is_needed):
             trials.end()
             return None
         batch = self._scheduler.take_suspects(now) if slot is not None else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import MutableMapping
 from typing import Any
 
 from timebound.requests.request import Request
@@ -10,11 +10,14 @@ from timebound.scheduler.scheduler import Scheduler
 from timebound.scheduler.ticket import Batch, ModelSpec
 from timebound.types import ModelInfo
 
+_MOST_GONE = 64
+"""Names that are no longer served and whose successors are known: for requests that were on their way at that time."""
+
 
 class Models:
     """Tells the scheduler which models there are, and requests which one has taken over theirs."""
 
-    def __init__(self, scheduler: Scheduler, profiles: Mapping[str, Any], max_queue: int) -> None:
+    def __init__(self, scheduler: Scheduler, profiles: MutableMapping[str, Any], max_queue: int) -> None:
         self._scheduler = scheduler
         self._profiles = profiles
         self._max_queue = max_queue
@@ -25,6 +28,7 @@ class Models:
         """Serve this model; one that is known keeps what was learned of it."""
         is_new, profile = info.name not in self.infos, self._profiles.get(info.name)
         self.infos[info.name] = info
+        self._successors.pop(info.name, None)
         spec = ModelSpec(
             info.name,
             info.deadline_s,
@@ -39,9 +43,15 @@ class Models:
             self._scheduler.guess(info.name, info.warm_up_s)
 
     def remove(self, name: str, successor: str | None) -> list[Request]:
-        """Serve it no more; what waited for it is out of the queue, and asks its successor now if there is one."""
+        """Serve it no more; what waited for it is out of the queue, and asks its successor now if there is one.
+
+        What was learned of it is forgotten: another model may have this name one day.
+        """
         del self.infos[name]
+        self._profiles.pop(name, None)
         self._successors[name] = successor
+        if len(self._successors) > _MOST_GONE:
+            del self._successors[next(iter(self._successors))]
         requests = [request for request in self._scheduler.remove_model(name) if isinstance(request, Request)]
         if successor is not None:
             for request in requests:

@@ -6,12 +6,12 @@ is lost alone is held against it. So an innocent that shared a batch or a worker
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 
 import msgspec
 
 from timebound.requests.request import Request
-from timebound.store.fingerprint import of_bytes, of_json
+from timebound.store.fingerprint import of_bytes, of_json, of_sample
 from timebound.types import Body, Loss
 
 GUILTY = 6
@@ -22,6 +22,10 @@ LONGEST_LOCK_S = 600.0
 SUSPECT_S = 60.0
 """Suspicion ends so long after the last loss."""
 MOST_BODIES = 1024
+OFTEN = 3
+"""So many proofs within the time of a suspicion show that deadly inputs come again and again."""
+_LARGE = 16_384
+"""Bytes of a body that is known here by parts of it: the event loop has no time for more."""
 
 
 class _Record(msgspec.Struct):
@@ -37,13 +41,19 @@ class Quarantine:
 
     def __init__(self) -> None:
         self.records: OrderedDict[bytes, _Record] = OrderedDict()
+        self._proofs: deque[float] = deque(maxlen=OFTEN)  # when the last ones were found guilty
 
     def __len__(self) -> int:
         return len(self.records)
 
-    def suspect(self, mark: bytes, now: float) -> None:
-        """It was in a batch that was lost."""
+    def suspect(self, mark: bytes, now: float, *, is_kin: bool = False) -> None:
+        """It was in a batch that was lost, or is of a kind that kills: then one crash or hang alone proves it.
+
+        So it does while others were found guilty just before: each proof costs a worker that others wait for.
+        """
         record = self.records.setdefault(mark, _Record(now))
+        if is_kin or (len(self._proofs) == OFTEN and now - self._proofs[0] < SUSPECT_S):
+            record.weight = max(record.weight, GUILTY - WEIGHTS[Loss.CRASHED])
         record.until = max(record.until, now + SUSPECT_S)
         self.records.move_to_end(mark)
         while len(self.records) > MOST_BODIES:
@@ -58,6 +68,7 @@ class Quarantine:
         record.weight += WEIGHTS[loss]
         if record.weight < GUILTY:
             return False
+        self._proofs.append(now)
         record.lock_s = min(LONGEST_LOCK_S, 2 * record.lock_s or FIRST_LOCK_S)
         record.locked_until = now + record.lock_s
         record.until = record.locked_until + LONGEST_LOCK_S
@@ -87,5 +98,8 @@ def mark_of(request: Request) -> bytes:
     info = request.info
     if request.fingerprint:  # that of its key is the same
         return info.name.encode() + b"\0" + request.fingerprint
-    body = of_json(request.body, info.key_ignore) if info.body is Body.JSON else of_bytes(request.body)
+    if len(request.body) > _LARGE:
+        body = of_sample(request.body)
+    else:
+        body = of_json(request.body, info.key_ignore) if info.body is Body.JSON else of_bytes(request.body)
     return info.name.encode() + b"\0" + body

@@ -61,8 +61,12 @@ class Request(Ticket, kw_only=True, eq=False):
     """The answer of the members that are done, to be given if time runs out."""
     owns_key: bool = False
     """Whether this gateway computes it on behalf of the key; then the store must be told what came of it."""
+    left_by: str | None = None
+    """Whose it was, while nobody waits for it: the last client to leave."""
     kept: Quality | None = None
     """What the store has been given of it."""
+    blame: float = 0.0
+    """Its share in the loss of batches, as `kin.py` counts it; 1 if it is proven guilty."""
     is_copy: bool = False
     """Whether its answer is only compared with another's."""
     hold: Any = None

@@ -1,13 +1,18 @@
-"""Would everybody who waits be in time? Asked when a batch cannot take all of them."""
+"""Would everybody who waits be in time? Asked when a batch cannot take all of them; and who gives way if not."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import inf
 from typing import NamedTuple, Protocol
 
 from timebound.scheduler.queue import DeadlineQueue
 from timebound.scheduler.served import LaneView, Served
+from timebound.scheduler.ticket import Ticket
 
+# Seconds of waiting work per slot, as a multiple of the deadline: more cannot be served. Worth nothing in answers (0.3
+# points at most); it bounds what a decision costs, and those who give way are told early.
+BACKLOG_DEADLINES = 1.25
 MUCH_TIME = 8.0  # times the model's deadline: who has more is in no hurry
 CHECKPOINTS = 32  # deadlines looked at, over all lanes: the cost of a decision must not grow with the queue
 
@@ -98,3 +103,16 @@ def is_bulk(view: Waiting, lane: LaneView) -> bool:
         for queue in each.lane.queues
         if queue
     )
+
+
+def displace(served: Served, slots: int, now: float, give_up: Callable[[Ticket, str], None]) -> None:
+    """If more waits than can be done before the last deadline, the oldest of the lowest rank give way."""
+    lanes = [lane for lane in served.lanes.values() if lane.count]
+    last = max(queue.by_deadline.last[0] for lane in lanes for queue in lane.queues if queue)
+    limit = BACKLOG_DEADLINES * max(served.spec.deadline_s, last - now) * slots
+    while served.queued > 1 and (backlog_s := served.backlog_s()) > limit:
+        queues = [lane.queues[-1] for lane in lanes if lane.count]
+        give_up(max(queues, key=lambda queue: (queue.rank, -queue.oldest.arrived)).oldest, "overloaded")
+    # Looked at again when half of the room that is left has been used, not at every arrival.
+    room = served.queued * (limit / backlog_s - 1.0) if backlog_s else 0.0
+    served.roomy = served.queued + int(room / 2)

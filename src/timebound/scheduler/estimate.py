@@ -30,11 +30,11 @@ from timebound.scheduler.shape import CELL_RATE, TRUST, Shape, batch_bucket
 
 WINDOW = 64  # ratios kept for the quantiles
 SAFE = 0.95  # the quantile: one batch in twenty may be late, and one in twenty may be as quick as `fast`
-FIRST_RATIOS = (0.8, 1.2)  # stand for batches until some have run
+FIRST_SPREAD = 0.2  # of a prediction, up and down: how far batches are taken to scatter until some have run
 LONG_WINDOW = 2048  # observations kept for the profile: how batches scatter, bad moments included
 DRIFT_RATE = 0.15  # of the way to what the last batch took
 USUAL_RATE = 0.01  # the same for the drift that a profile tells of
-REFIT_EVERY = 8  # observations; a new cell refits at once
+REFIT_EVERY = 8  # observations; what is new refits at once
 STRAGGLER = 2.0  # times what was predicted: a single one is not learned from
 # Runs of a size before it may be found worse: one noisy run of two items must not settle it. Trying larger ones at all
 # is worth 0.5 points in CPU-like bursts, and everything where the first large batch met a bad moment.
@@ -87,28 +87,16 @@ class Estimate:
         self._tried: dict[int, int] = {}  # batch bucket -> observation number
         self._ratios: deque[float] = deque()
         self._ordered: list[float] = []
-        for ratio in FIRST_RATIOS:
+        for ratio in (1.0 - FIRST_SPREAD, 1.0 + FIRST_SPREAD):
             self._remember(ratio)
         self._suspicious: set[tuple[int, int, int]] = set()  # (batch, length, member) whose last time was far off
         self._known: dict[tuple[int, float], float] = {}  # (batch, size) -> seconds; kept until the next fit
-
-    def resize(self, members: int, max_batch: int, sizes: tuple[int, ...] = ()) -> None:
-        """The model changed its shape: keep what was learned for the members that are still there."""
-        self.members, self.max_batch, self.shape.sizes = members, max_batch, sizes
-        self.member = [*self.member, *[0.0] * members][:members]
-        self.rescale()
-        self.forget_shape()
 
     # ------------------------------------------------------------------ asking
 
     @property
     def known(self) -> bool:
         return self.observations > 0
-
-    @property
-    def overhead(self) -> float:
-        """Seconds of one member, whatever the batch."""
-        return self.shape.overhead * self.first
 
     def crowd(self, busy: int) -> float:
         """How much slower a batch runs while `busy` slots are in use."""
@@ -171,47 +159,63 @@ class Estimate:
             self.shape.guess(seconds, 1.0)
             self.forget_shape()
 
-    def observe(self, batch: int, size: float, seconds: float, member: int = 0, busy: int = 1) -> None:
-        """One member took `seconds` on a batch of items padded to `size`, with `busy` slots in use."""
+    def observe(
+        self, batch: int, size: float, seconds: float, member: int = 0, busy: int = 1, *, is_first: bool = False
+    ) -> bool:
+        """One member took `seconds` on a batch of items padded to `size`, with `busy` slots in use.
+
+        `is_first`: its worker had never run such a batch. Whether it was taken for an accident, and not learned from.
+        """
         shape, seconds = self.shape, max(seconds, 1e-6)
         if shape.sizes:
             batch = shape.padded(batch)
         self.observations += 1
-        bucket, length = key = (batch_bucket(batch), length_bucket(size))
+        bucket, _ = key = (batch_bucket(batch), length_bucket(size))
         self._tried[bucket] = self.observations
         self._tries[bucket] = self._tries.get(bucket, 0) + 1
         if self.observations == 1 and not shape.is_guessed:
             shape.guess(seconds, batch * size)
             self._known.clear()
-        if member in self.known_members:  # of a member that never ran nothing was predicted
-            self.recent.append((batch, size, member, busy, seconds))
+        cell = shape.cells.get(key)
+        if is_first or member in self.known_members:  # else nothing was predicted
             ratio = seconds / self.predict(batch, size, member, busy)
-            if self._is_straggler(ratio, (bucket, length, member)):
-                self._remember(STRAGGLER)  # it counts as slow, but how slow says nothing about the others
-                return
-            self._remember(ratio)
+            if self._is_straggler(ratio, cell, (*key, member), is_first=is_first):
+                if not is_first:
+                    self._remember(STRAGGLER)  # it counts as slow, but how slow says nothing about the others
+                    self.recent.append((batch, size, member, busy, seconds))
+                return True
+            self._remember(max(1.0 / STRAGGLER, min(ratio, STRAGGLER)))  # more is news, and learned at once
+            self.recent.append((batch, size, member, busy, seconds))
         if batch > self.largest_batch or batch * size > self.largest_work:
             self.largest_batch = max(batch, self.largest_batch)
             self.largest_work = max(batch * size, self.largest_work)
             self.curves.clear()
-        cell = shape.cells.get(key)
         if cell is not None:  # else no drift can be told from a new shape
             self._move(cell, seconds, batch * size, member=member, busy=busy)
+        is_news = (*key, member) in self._suspicious  # once more
         alone_s = seconds / (self._scale[member] * self.crowd(busy))
         if cell is None:
             shape.cells[key] = [1.0, float(batch), size, alone_s]
         else:
+            if is_news and not 1.0 / STRAGGLER < alone_s / cell[3] < STRAGGLER:
+                cell[0] = CELL_RATE  # it has changed, and not by chance
             _fill(cell, batch, size, alone_s)
-        if cell is None or self.observations % REFIT_EVERY == 0:
+        if cell is None or is_news or self.observations % REFIT_EVERY == 0:
             shape.fit(self.is_long_ago)
             self.forget_shape()
+        return False
 
-    def _is_straggler(self, ratio: float, where: tuple[int, int, int]) -> bool:
+    def _is_straggler(
+        self, ratio: float, cell: list[float] | None, where: tuple[int, int, int], *, is_first: bool
+    ) -> bool:
         """The first time that is far too long is taken for an accident, the second in a row for the truth."""
-        if ratio > STRAGGLER and where not in self._suspicious:
+        if 1.0 / STRAGGLER <= ratio <= STRAGGLER:
+            self._suspicious.discard(where)
+            return False
+        is_slow, is_guess = ratio > STRAGGLER, cell is not None and cell[0] < 1.0  # nobody has measured it yet
+        if (is_first and is_slow) or (where not in self._suspicious and not is_guess):
             self._suspicious.add(where)
-            return True
-        self._suspicious.discard(where)
+            return is_slow
         return False
 
     def _remember(self, ratio: float) -> None:

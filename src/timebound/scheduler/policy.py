@@ -200,6 +200,7 @@ class DeadlineFirst:
         """The next batch for a free slot, or None if nothing that waits can be answered in time."""
         self._look(view)
         best = self._most_urgent(view, LaneView.firsts) or self._most_urgent(view, LaneView.retries)
+        best = best or self._most_urgent(view, LaneView.unwaited)
         if best is None:
             return _long_shot(view)
         if len(best.tickets) == len(best.queue) < view.waiting:

@@ -37,11 +37,13 @@ class Rank(NamedTuple):
     below: int  # the priority, turned round
 
 
-FIRST = Rank(False, 0)
+FIRST, LAST = Rank(False, 0), Rank(True, 10**6)
 
 
 def rank_of(ticket: Ticket) -> Rank:
     """Most tickets are first attempts of the usual priority."""
+    if not ticket.is_awaited:
+        return LAST
     return Rank(ticket.is_retry, -ticket.priority) if ticket.is_retry or ticket.priority else FIRST
 
 

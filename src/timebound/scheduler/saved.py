@@ -1,4 +1,4 @@
-"""What is kept of a model across restarts, and told to those who plan with it."""
+"""What is kept of a model across restarts and reloads, and told to those who plan with it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from typing import Any
 from timebound.scheduler.estimate import ENOUGH_TRIES, LONG_WINDOW, STRAGGLER, WINDOW, Estimate
 from timebound.scheduler.queue import length_bucket
 from timebound.scheduler.served import Served
-from timebound.scheduler.shape import UNKNOWN_S, batch_bucket
-
-OLD_COUNT = 5.0  # as so many observations a cell of a saved profile counts
+from timebound.scheduler.shape import CELL_RATE, UNKNOWN_S, batch_bucket
+from timebound.scheduler.ticket import ModelSpec
 
 
 def save(estimate: Estimate) -> dict[str, Any]:
@@ -49,7 +48,7 @@ def _scatter(estimate: Estimate) -> list[list[float]]:
     ]
 
 
-def restore(estimate: Estimate, profile: dict[str, Any], most_count: float = OLD_COUNT) -> None:
+def restore(estimate: Estimate, profile: dict[str, Any], most_count: float = ENOUGH_TRIES) -> None:
     """Continue from a saved profile. Old counts weigh little, so that a changed machine is learned quickly."""
     cells = profile.get("cells", [])
     if not cells:
@@ -79,7 +78,21 @@ def save_model(served: Served) -> dict[str, Any]:
 def restore_model(served: Served, profile: dict[str, Any]) -> None:
     """Continue from a saved profile. Requests of earlier days count as the latest observations do, and no more."""
     restore(served.estimate, profile)
-    served.trusted_from = served.estimate.observations
     known = profile.get("lengths", {})
     weight = min(1.0, LONG_WINDOW / max(1.0, sum(known.values())))
     served.lengths = {int(bucket): count * weight for bucket, count in known.items()}
+
+
+def renew_model(served: Served, spec: ModelSpec) -> None:
+    """New code was loaded: how fast the old was is a guess. Nobody is refused for it; one measurement overrules it."""
+    old, new = served.estimate, Estimate(spec.members, spec.max_batch, spec.batch_sizes)
+    for key, cell in old.shape.cells.items():
+        new.shape.cells[key] = [CELL_RATE, *cell[1:]]
+    new.shape.overhead, new.shape.per_item, new.shape.is_guessed = old.shape.overhead, old.shape.per_item, True
+    new.largest_batch, new.largest_work = old.largest_batch, old.largest_work
+    new.drift, new.usual_drift, new.crowds = old.drift, old.usual_drift, old.crowds
+    new.member = [*old.member, *new.member][: spec.members]
+    new.rescale()
+    served.spec, served.estimate = spec, new
+    served.ran, served.is_slow_at_first = set(), False
+    served.first_times.clear()

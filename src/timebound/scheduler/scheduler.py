@@ -5,16 +5,15 @@ from __future__ import annotations
 from math import inf
 from typing import Any
 
+from timebound.scheduler.backlog import displace
+from timebound.scheduler.firsts import cut_to_known
 from timebound.scheduler.policy import DeadlineFirst, Plan, Policy, View
 from timebound.scheduler.queue import Lane
-from timebound.scheduler.saved import restore_model, save_model
+from timebound.scheduler.saved import renew_model, restore_model, save_model
 from timebound.scheduler.served import InFlight, LaneView, Served
 from timebound.scheduler.survivors import Survivors, Trouble, grow, hang_limit_s, next_part, short_of_memory
 from timebound.scheduler.ticket import Batch, ModelSpec, Phase, SetAside, Step, Ticket, Verdict
 
-# Seconds of waiting work per slot, as a multiple of the deadline: more cannot be served. Worth nothing in answers (0.3
-# points at most); it bounds what a decision costs, and those who give way are told early.
-BACKLOG_DEADLINES = 1.25
 MIN_RETRY_AFTER_S = 0.05  # a client that comes back sooner finds what it left
 
 
@@ -29,7 +28,6 @@ class Scheduler:
         self._policy: Policy = DeadlineFirst() if policy is None else policy
         self.margin_s = margin_s  # results must be there this long before the deadline
         self._models: dict[str, Served] = {}
-        self._retired: dict[str, Served] = {}  # removed models may still have a batch running
         self._slots = 0
         self._running = InFlight()
         self._aside: list[SetAside] = []
@@ -41,7 +39,7 @@ class Scheduler:
         """Serve this model; `profile` is its part of an earlier `profile()`. A known model keeps what it learned."""
         known = self._models.get(spec.name)
         if known is not None:
-            known.respecify(spec)
+            renew_model(known, spec)
             return
         served = self._models[spec.name] = Served(spec)
         if profile:
@@ -49,7 +47,7 @@ class Scheduler:
 
     def remove_model(self, name: str) -> list[Ticket]:
         """Stop serving a model; its waiting tickets are returned."""
-        served = self._retired[name] = self._models.pop(name)
+        served = self._models.pop(name)
         waiting = [e[2] for lane in served.lanes.values() for queue in lane.queues for e in queue.by_deadline]
         for ticket in waiting:
             ticket.phase, ticket.lane, ticket.place = Phase.ACCEPTED, None, None
@@ -87,8 +85,7 @@ class Scheduler:
     def offer(self, ticket: Ticket, now: float) -> Verdict | None:
         """Queue a ticket (None), or say at once why not."""
         if ticket.is_suspect:
-            self._trouble.suspects.add(ticket.model, [ticket], 1)
-            return None
+            return self._trouble.offer(ticket)
         served = self._models[ticket.model]
         lane = served.lane(ticket.size)
         if not ticket.is_retry:
@@ -98,7 +95,7 @@ class Scheduler:
             lane.add(ticket)
             served.queued += 1
             if served.queued > served.roomy and self._slots and not self._policy.admits_all:
-                self._displace(served, now)
+                displace(served, self._slots, now, self._set_aside)
         return verdict
 
     def _verdict(self, served: Served, lane: Lane, ticket: Ticket, now: float) -> Verdict | None:
@@ -120,22 +117,12 @@ class Scheduler:
         work = sum(self._running.residuals(now)) + sum(served.backlog_s() for served in self._models.values())
         return max(MIN_RETRY_AFTER_S, work / max(1, self._slots))
 
-    def _displace(self, served: Served, now: float) -> None:
-        """More waits than can be done before the last deadline: the oldest of the lowest rank give way."""
-        horizon_s = max(served.spec.deadline_s, served.last_deadline() - now)
-        limit = BACKLOG_DEADLINES * horizon_s * self._slots
-        while served.queued > 1 and (backlog_s := served.backlog_s()) > limit:
-            self._set_aside(served.least_worthy(), "overloaded")
-        # Looked at again when half of the room that is left has been used, not at every arrival.
-        room = served.queued * (limit / backlog_s - 1.0) if backlog_s else 0.0
-        served.roomy = served.queued + int(room / 2)
-
-    def renew(self, ticket: Ticket, deadline: float, *, is_retry: bool) -> None:
+    def renew(self, ticket: Ticket, deadline: float, *, is_retry: bool, is_awaited: bool = True) -> None:
         """Another attempt joined this request: a queued one moves to this deadline and rank, and keeps its place.
 
         `is_retry` is for the caller to say: a second attempt beside one that still waits does not demote it.
         """
-        ticket.is_wanted = True
+        ticket.is_wanted, ticket.is_awaited = True, is_awaited
         if ticket.phase is not Phase.QUEUED or ticket.place is None:
             ticket.deadline = deadline
             return
@@ -145,11 +132,11 @@ class Scheduler:
         lane.add(ticket)
 
     def abandon(self, ticket: Ticket, *, keep: bool) -> None:
-        """The client has gone. `keep`: a retry may still come, so a queued ticket stays, behind first attempts."""
+        """The client has gone. `keep`: a retry may still come, so a queued ticket stays, behind everybody who waits."""
         if not keep:
             self.withdraw(ticket)
         elif ticket.phase is Phase.QUEUED and ticket.place is not None:
-            self.renew(ticket, ticket.deadline, is_retry=True)
+            self.renew(ticket, ticket.deadline, is_retry=True, is_awaited=False)
 
     def withdraw(self, ticket: Ticket) -> None:
         """It has been answered; nobody waits for it any more. If it runs, its result may still be stored."""
@@ -197,6 +184,8 @@ class Scheduler:
         if self._max_batch_bytes < inf:
             tickets = _within_bytes(tickets, self._max_batch_bytes)
         served = self._models[lane.model]
+        if served.is_slow_at_first:
+            tickets = cut_to_known(served, tickets)
         lane.taken += len(tickets)
         for ticket in tickets:
             ticket.lane.remove(ticket)
@@ -248,9 +237,9 @@ class Scheduler:
         """
         if batch.closed:
             return Step(False, [], [], "over")
-        served = self._served(batch)
+        served: Served = batch.served
         done = batch.members_done + 1 if members is None else members
-        self._running.learn(served, batch, seconds, now, done)
+        self._running.learn(batch, seconds, now, done)
         batch.members_done = done
         live = [ticket for ticket in batch.tickets if ticket.is_wanted]
         for ticket in batch.tickets:
@@ -279,23 +268,19 @@ class Scheduler:
         return Step(True, [ticket for ticket in live if ticket.deadline < end], stay, "fits")
 
     def _stop(self, batch: Batch, live: list[Ticket], reason: str, now: float) -> Step:
-        self._running.close(self._served(batch), batch, now)
+        self._running.close(batch, now)
         return Step(False, live, [], reason)
 
     def batch_done(self, batch: Batch, seconds: float, now: float) -> None:
         """The members not reported took `seconds`; the slot is free. Nothing happens if the batch was over."""
         if batch.closed:
             return
-        served = self._served(batch)
-        members = served.spec.members
-        self._running.learn(served, batch, seconds, now, members)
+        members = batch.served.spec.members
+        self._running.learn(batch, seconds, now, members)
         batch.members_done = members
         for ticket in batch.tickets:
             ticket.members_done = members
-        self._running.close(served, batch, now)
-
-    def _served(self, batch: Batch) -> Served:
-        return self._models.get(batch.model) or self._retired[batch.model]
+        self._running.close(batch, now)
 
     # ------------------------------------------------------------------ trouble
 
@@ -306,17 +291,16 @@ class Scheduler:
         """
         if batch.closed:
             return
-        served = self._served(batch)
-        self._running.close(served, batch, now)
-        self._trouble.lost(served, batch, now + self.margin_s, self._slots, guilty)
+        self._running.close(batch, now)
+        self._trouble.lost(self._models.get(batch.model, batch.served), batch, now + self.margin_s, self._slots, guilty)
 
     def hang_limit_s(self, batch: Batch) -> float:
         """A batch that runs longer than this has hung."""
-        return hang_limit_s(self._served(batch), batch)
+        return hang_limit_s(batch.served, batch)
 
     def short_of_memory(self, batch: Batch, items: int, now: float, *, is_certain: bool) -> int | None:
         """A batch of so many items was too large for the memory; the new limit on its model's batches, if any."""
-        return short_of_memory(self._served(batch), items, now, is_certain=is_certain)
+        return short_of_memory(batch.served, items, now, is_certain=is_certain)
 
     @property
     def has_suspects(self) -> bool:
@@ -328,9 +312,9 @@ class Scheduler:
         """Whether tickets wait that are no suspects."""
         return self.queued() > len(self._trouble.suspects)
 
-    def suspects_can_wait(self, now: float) -> bool:
+    def suspects_can_wait(self, now: float, *, is_needed: bool) -> bool:
         """Whether the suspects whose turn it is can be in time if they start a little later."""
-        return self._trouble.can_wait(self._models, now + self.margin_s, MIN_RETRY_AFTER_S)
+        return self._trouble.can_wait(self._models, now + self.margin_s, MIN_RETRY_AFTER_S, is_needed=is_needed)
 
     def take_suspects(self, now: float) -> Batch | None:
         """The next suspects; the caller sees to it that their worker runs nothing else."""

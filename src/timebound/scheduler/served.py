@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import deque
 from math import inf
 
 from timebound.scheduler.estimate import USUAL_RATE, Curve, Estimate
-from timebound.scheduler.queue import LENGTHS_PER_OCTAVE, DeadlineQueue, Lane, length_bucket
+from timebound.scheduler.queue import LAST, LENGTHS_PER_OCTAVE, DeadlineQueue, Lane, length_bucket
 from timebound.scheduler.ticket import Batch, ModelSpec, Phase, Ticket
 
 # A batch through all members takes at most this share of the deadline: more gains little rate and costs answers
@@ -21,8 +22,8 @@ BULK = 1.6
 # simulated as in `tests/scheduler/test_goodput.py` with three seeds: at the capacity 0.95 and 0.89 (0.5 ms overhead),
 # 0.92 and 0.89 (5 ms, CPU-like); at 0.7 times the capacity 0.79 and 0.96 (80 ms, GPU-like).
 WIDE_FROM = 0.02
-WIDE = LENGTHS_PER_OCTAVE // 2  # buckets
 
+FIRST_HANG_S = 10.0  # for a batch whose like its worker never ran: it may load or compile something
 DOUBT_AFTER_S = 1.0  # without a batch: nobody is turned away for longer because of what was once measured
 
 
@@ -32,16 +33,19 @@ class Served:
     __slots__ = (
         "arrived_s",
         "estimate",
+        "first_hang_s",
+        "first_times",
         "grows_at",
+        "is_slow_at_first",
         "lanes",
         "last_learned",
         "lengths",
         "queued",
+        "ran",
         "roomy",
         "running",
         "slowest_s",
         "spec",
-        "trusted_from",
     )
 
     def __init__(self, spec: ModelSpec) -> None:
@@ -53,16 +57,22 @@ class Served:
         self.grows_at = inf  # when larger batches are tried again after memory ran short
         self.queued = 0
         self.running = 0  # batches
-        self.trusted_from = 0  # observations before the code that runs now was loaded
         self.slowest_s = 0.0  # of the batches seen lately
-        self.roomy = 1  # no more than this many can be too many; see `Scheduler._displace`
+        self.ran: set[int] = set()  # batch sizes
+        self.is_slow_at_first = False  # see `firsts.py`
+        self.first_hang_s = FIRST_HANG_S
+        self.first_times: deque[float] = deque(
+            maxlen=8
+        )  # seconds of the last batches whose like their worker never ran
+        self.roomy = 1  # no more than this many can be too many; see `backlog.displace`
         self.last_learned = inf  # when a batch last taught something; before, when somebody was first turned away
 
     def lane(self, size: float) -> Lane:
         """Where an item of this size waits."""
         bucket = length_bucket(size)
-        if bucket % WIDE and self._is_overhead_large():
-            bucket += WIDE - bucket % WIDE
+        wide = LENGTHS_PER_OCTAVE // 2
+        if bucket % wide and self._is_overhead_large():
+            bucket += wide - bucket % wide
         lane = self.lanes.get(bucket)
         if lane is None:
             lane = self.lanes[bucket] = Lane(self.spec.name, bucket)
@@ -98,15 +108,6 @@ class Served:
         """Slot seconds of all that waits, with one member each."""
         return sum(lane.count * self.item_s(lane) for lane in self.lanes.values() if lane.count)
 
-    def last_deadline(self) -> float:
-        """Of all that waits."""
-        return max(queue.by_deadline.last[0] for lane in self.lanes.values() for queue in lane.queues if queue)
-
-    def least_worthy(self) -> Ticket:
-        """The oldest waiting ticket of the lowest rank."""
-        queues = [lane.queues[-1] for lane in self.lanes.values() if lane.count]
-        return max(queues, key=lambda queue: (queue.rank, -queue.oldest.arrived)).oldest
-
     def is_in_doubt(self, now: float) -> bool:
         """Was nothing learned for so long that the estimate may be out of date, and will not be soon?"""
         return not self.running and now - self.last_learned > DOUBT_AFTER_S
@@ -121,11 +122,6 @@ class Served:
                 gone += late
                 self.queued -= len(late)
         return gone
-
-    def respecify(self, spec: ModelSpec) -> None:
-        self.spec = spec
-        self.estimate.resize(spec.members, spec.max_batch, spec.batch_sizes)
-        self.trusted_from = self.estimate.observations
 
 
 class LaneView:
@@ -171,7 +167,10 @@ class LaneView:
         return [queue for queue in queues if not queue.rank.is_retry]
 
     def retries(self) -> list[DeadlineQueue]:
-        return [queue for queue in self.lane.queues if queue.rank.is_retry]
+        return [queue for queue in self.lane.queues if queue.rank.is_retry and queue.rank != LAST]
+
+    def unwaited(self) -> list[DeadlineQueue]:
+        return [queue for queue in self.lane.queues if queue.rank == LAST]
 
 
 class InFlight:
@@ -207,6 +206,7 @@ class InFlight:
         batch = Batch(
             self._started, spec.name, tickets, reason, size, now, sum(times), tightest - margin_s, busy,
             stage_started=now, stage_end=now + times[0], busy_mark=self._busy_seconds,
+            served=served, estimate=estimate,
         )  # fmt: skip
         self._batches[batch.id] = batch
         served.running += 1
@@ -217,37 +217,44 @@ class InFlight:
         self._count_busy(now)
         batch.stage_started, batch.stage_end, batch.busy_mark = now, now + predicted_s, self._busy_seconds
 
-    def close(self, served: Served, batch: Batch, now: float) -> None:
+    def close(self, batch: Batch, now: float) -> None:
         """It is over, and its slot free."""
         self._count_busy(now)
         batch.closed = True
-        served.running -= 1
+        batch.served.running -= 1
         del self._batches[batch.id]
         for ticket in batch.tickets:
             ticket.phase = Phase.ACCEPTED
 
-    def learn(self, served: Served, batch: Batch, seconds: float, now: float, members: int) -> None:
+    def learn(self, batch: Batch, seconds: float, now: float, members: int) -> None:
         """The members from those done up to `members` took `seconds`: divided among them as they did before."""
         self._count_busy(now)
+        served: Served = batch.served
+        if served.estimate is not batch.estimate:
+            return  # new code has been loaded since: how fast the old was does not matter any more
         elapsed = now - batch.stage_started
         busy = batch.busy
         if elapsed > 0:
             busy = max(1, round((self._busy_seconds - batch.busy_mark) / elapsed))
         served.last_learned = now
-        served.slowest_s = max(now - batch.started, (1.0 - USUAL_RATE) * served.slowest_s)
+        if not batch.is_first:
+            served.slowest_s = max(now - batch.started, (1.0 - USUAL_RATE) * served.slowest_s)
         items = len(batch) if batch.inferred is None else batch.inferred
         if items == 0:
             return  # all were refused before the model saw them
+        served.ran.add(items)
         if batch.is_alone and batch.members_done == 0 and members == served.spec.members:
             return  # its members ran side by side; how long that takes says nothing about a busy server
         estimate, first = served.estimate, batch.members_done
-        if members == first + 1:
-            estimate.observe(items, batch.size, seconds, first, busy)
-            return
-        whole = estimate.scale(first, members)
+        is_first = batch.is_first and items * batch.size > 1.0  # one item has run in every worker, at its warm-up
+        if is_first:
+            served.first_times.append(now - batch.started)
+        whole, is_accident = estimate.scale(first, members), False
         for member in range(first, members):
             part_s = seconds * estimate.scale(member, member + 1) / whole
-            estimate.observe(items, batch.size, part_s, member, busy)
+            is_accident |= estimate.observe(items, batch.size, part_s, member, busy, is_first=is_first)
+        if is_first and is_accident and seconds > BATCH_SHARE * served.spec.deadline_s:
+            served.is_slow_at_first = True
 
     def _count_busy(self, now: float) -> None:
         if now != self._busy_since:

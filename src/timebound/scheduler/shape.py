@@ -11,7 +11,7 @@ from timebound.scheduler.queue import length_bucket
 
 TRUST = 2  # times what was ever run: so far the shape is believed
 # A cell is the mean of about its last ten batches, and weighs as much. Members and crowds follow as fast: more slowly
-# than the drift, so that what is common to all goes there.
+# than the drift, so that what is common to all goes there. A cell whose model has changed since weighs this much.
 CELL_RATE = 0.1
 IMPLAUSIBLE = 3.0  # times the seconds per item of a smaller batch; for what was measured in a bad hour only
 # The smallest batch within 1 % of the best rate wins: it answers earlier, and serves CPU-like bursts better by 1.6

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 from math import inf
 
-from timebound.scheduler.estimate import ENOUGH_TRIES, STRAGGLER, Estimate
+from timebound.scheduler.estimate import STRAGGLER, Estimate
 from timebound.scheduler.served import Served
-from timebound.scheduler.ticket import Batch, Phase, SetAside, Ticket
+from timebound.scheduler.ticket import Batch, Phase, SetAside, Ticket, Verdict
 
-# Of the time they have left that suspects may run: who is only slow is not to be blamed. Their parts are made so that
-# all of them fit into it, for their worker does nothing else meanwhile.
+# Of the time they have left that a batch may run: who is only slow is not to be blamed, and if it hangs they need the
+# rest. The parts of suspects are made so that all of them fit into it, for their worker does nothing else meanwhile.
 SUSPECT_SHARE = 0.5
 HANG_FACTOR = 3.0  # times the longest that a batch should take, or lately took
 HANG_FLOOR_S = 0.5  # a short pause of the machine is no hang: a new worker would take longer than that
-FIRST_HANG_S = 30.0  # while hardly anything is known of a model; its first batches may load or compile something
+LONGEST_HANG_S = 60.0  # or the model's deadline if that is longer: more time has no batch that is slower than any other
+FIRSTS = 4  # first times that were seen, until the next is expected to take no longer than they did
+MOST_SUSPECTS = 64  # parts that wait to run alone: they are taken one by one, and by one worker
+SUSPECT_AFTER_S = 1.0  # when one more may come
 GROW_AFTER_S = 60.0  # without want of memory, until batches of twice the size are allowed
 
 
@@ -81,10 +84,20 @@ class Trouble:
     def lost(self, served: Served, batch: Batch, start: float, slots: int, guilty: Ticket | None) -> None:
         """This batch has died; who is still wanted and not guilty runs again, from `start` on."""
         live = [ticket for ticket in batch.tickets if ticket.is_wanted and ticket is not guilty]
+        if batch.is_first and start - batch.started > hang_limit_s(served, batch):
+            served.first_hang_s *= 2.0  # or a first time that takes so long would be killed again and again
+            served.first_times.append(2.0 / HANG_FACTOR * (start - batch.started))
         suspects = [ticket for ticket in live if ticket.is_suspect]
         self.suspects.add(batch.model, suspects, part_size(served.estimate, suspects, start, 1, SUSPECT_SHARE))
         others = [ticket for ticket in live if not ticket.is_suspect]
         self.survivors.add(batch.model, others, part_size(served.estimate, others, start, slots))
+
+    def offer(self, ticket: Ticket) -> Verdict | None:
+        """A new ticket that must run alone; too many of them would take too long to look through."""
+        if len(self.suspects.parts) >= MOST_SUSPECTS:
+            return Verdict("overloaded", SUSPECT_AFTER_S)
+        self.suspects.add(ticket.model, [ticket], 1)
+        return None
 
     def remove(self, ticket: Ticket) -> None:
         """It need not run any more."""
@@ -94,15 +107,20 @@ class Trouble:
         """Those of one model; they are let go."""
         return self.survivors.remove_model(model) + self.suspects.remove_model(model)
 
-    def can_wait(self, models: dict[str, Served], start: float, least_s: float) -> bool:
-        """Whether the suspects whose turn it is can be in time if they start a little later."""
+    def can_wait(self, models: dict[str, Served], start: float, least_s: float, *, is_needed: bool) -> bool:
+        """Whether the suspects whose turn it is can be in time if they start a little later, and somebody needs that.
+
+        Those who were suspects before anything was lost with them can wait in any case.
+        """
         first = self.suspects.first
         if first is None or first[0] not in models:
             return False
         model, tickets = first
+        if any(ticket.is_kin for ticket in tickets):
+            return True
         estimate = models[model].estimate
         needs_s = estimate.safe * estimate.predict(len(tickets), max(t.size for t in tickets))
-        return start + max(least_s, needs_s) < min(ticket.deadline for ticket in tickets)
+        return is_needed and start + max(least_s, needs_s) < min(ticket.deadline for ticket in tickets)
 
 
 def next_part(
@@ -140,16 +158,29 @@ def part_size(estimate: Estimate, tickets: list[Ticket], now: float, slots: int,
 
 
 def hang_limit_s(served: Served, batch: Batch) -> float:
-    """A batch that runs longer than this has hung."""
+    """A batch that runs longer than this has hung.
+
+    It may take a share of the time that those have who asked for it, for they are to run again if it hangs. A suspect
+    alone may take all of it, and a batch whose like its worker never ran much more. Never less than batches were seen
+    to need, and not for ever: others need the worker.
+    """
     deadline_s = served.spec.deadline_s
-    if served.estimate.observations - served.trusted_from < ENOUGH_TRIES:
-        return max(FIRST_HANG_S, 10 * deadline_s)
+    left_s = max([ticket.deadline for ticket in batch.tickets], default=0.0) - batch.started
+    is_trial = len(batch.tickets) == 1 and batch.tickets[0].is_suspect
+    allowed_s = max(left_s, deadline_s) if is_trial else SUSPECT_SHARE * left_s
+    if batch.is_first and not (is_trial and batch.size <= 1.0):  # one item has run in every worker, at its warm-up
+        allowed_s = max(allowed_s, first_hang_limit_s(served))
     # More above its prediction than a straggler shows that the prediction is wrong; `slowest_s` tells the truth then.
     slow_s = max(min(served.estimate.safe, STRAGGLER) * batch.predicted_s, served.slowest_s)
-    limit_s = HANG_FACTOR * slow_s + max(HANG_FLOOR_S, 0.1 * deadline_s)
-    if len(batch.tickets) == 1 and batch.tickets[0].is_suspect:
-        return max(limit_s, SUSPECT_SHARE * (batch.latest_end - batch.started))
-    return limit_s
+    return max(HANG_FACTOR * slow_s + HANG_FLOOR_S, min(allowed_s, max(LONGEST_HANG_S, deadline_s)))
+
+
+def first_hang_limit_s(served: Served) -> float:
+    """How long a batch may take whose like its worker never ran: long, unless such first times were quick elsewhere."""
+    times = served.first_times
+    if len(times) < FIRSTS:
+        return served.first_hang_s
+    return min(served.first_hang_s, max(served.spec.deadline_s, HANG_FACTOR * max(times) + HANG_FLOOR_S))
 
 
 def short_of_memory(served: Served, items: int, now: float, *, is_certain: bool) -> int | None:
@@ -174,4 +205,6 @@ def grow(served: Served, now: float) -> None:
 def _limit(served: Served, batch: int) -> None:
     spec = served.spec
     sizes = tuple(size for size in spec.batch_sizes if size <= batch) or spec.batch_sizes[:1]
-    served.estimate.resize(spec.members, min(batch, sizes[-1]) if sizes else batch, sizes)
+    estimate = served.estimate
+    estimate.max_batch, estimate.shape.sizes = min(batch, sizes[-1]) if sizes else batch, sizes
+    estimate.forget_shape()

@@ -52,9 +52,11 @@ class Ticket(msgspec.Struct, eq=False):
     is_retry: bool = False  # its user has been failed before, or has gone: it ranks behind every first attempt
     members_done: int = 0
     losses: int = 0  # batches that died under this ticket
+    is_kin: bool = False  # it was a suspect from the start, for what it has in common with those that were guilty
     is_suspect: bool = False  # it may be what killed a worker: it runs apart, alone in a worker
     phase: Phase = Phase.ACCEPTED
     is_wanted: bool = True  # somebody still wants the answer
+    is_awaited: bool = True  # somebody waits for it; else a retry may come, and everybody who waits goes first
     bytes: int = 0  # of its body; a batch is one frame, and a frame must fit into memory
     lane: Any = None  # where it waits; owned by Lane, as its place is
     place: Any = None  # the queue of the lane that holds it
@@ -95,6 +97,9 @@ class Batch(msgspec.Struct, eq=False):
     closed: bool = False
     inferred: int | None = None  # how many of its items the model really worked on; None: all
     is_alone: bool = False  # nothing else ran or waited: its members may use the idle cores
+    served: Any = None  # the model it was started for, and what was known of its speed then; owned by InFlight
+    estimate: Any = None
+    is_first: bool = False  # its worker has never run so many items of such a size: that may take far longer, once
 
     def __len__(self) -> int:
         return len(self.tickets)

@@ -11,87 +11,54 @@ everything that waits is told so, and nobody waits again until a new connection 
 from __future__ import annotations
 
 import asyncio
-import logging
+import socket
 from collections import deque
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any
 
 import hiredis
 
 from timebound.store.address import Address
+from timebound.store.line import CONNECT_S, LATE_S, Done, Down, Line, Report, log
+from timebound.store.refusal import explain
 
-log = logging.getLogger("timebound.store")
-
-Done: TypeAlias = Callable[[Any], None]
-"""Takes a reply, or the exception in its place: `Down` or `hiredis.ReplyError`."""
-
-_LATE_S = 0.005
-"""If a timer fires this much too late, it was this process that slept, and replies may lie unread."""
-_CONNECT_S = 0.5
-_PAUSES_S = (0.05, 0.1, 0.2, 0.4, 0.5)
-"""Between attempts to connect; the last for ever: nobody waits for it, and sharing is back soon after Redis is."""
 _ENDED = ("READONLY", "LOADING", "MASTERDOWN", "NOSCRIPT", "CLUSTERDOWN", "UNBLOCKED", "MISCONF", "NOREPLICAS")
 """Replies of a server that is not, or no longer, the one to talk to, or writes nothing at all: connect again."""
 _FULL = "OOM"
 """A server without memory cannot keep anything more, but still says what it has."""
 
 
-class Down(Exception):
-    """There is no connection, or it broke before the reply came; its text says why, where that is known."""
-
-
-class Link:
-    """Keeps a connection to one address. `on_up` is called with it ready, `on_down` with the reason, `on_push` with
-    every message. `greeting` gives the commands that must succeed before it is up."""
+class Link(Line):
+    """Keeps a connection to one address, or to whichever is next. `on_push` gets every message. `greeting` gives the
+    commands that must succeed before it is up."""
 
     def __init__(
         self,
-        address: Address,
+        address: Address | Callable[[], Address],
         loop: asyncio.AbstractEventLoop,
         *,
         patience_s: float,
+        report: Report | None = None,
         greeting: Callable[[], list[tuple[Any, ...]]] = list,
         on_up: Callable[[], None] = lambda: None,
         on_down: Callable[[str], None] = lambda reason: None,
         on_push: Callable[[list[Any]], None] = lambda message: None,
     ) -> None:
-        self._address = address
-        self._loop = loop
-        self.patience_s = patience_s
+        where: Callable[[], Address] = (lambda: address) if isinstance(address, Address) else address
+        if report is None:
+            report = Report(where().shown)
+        super().__init__(loop, report, patience_s=patience_s, on_up=on_up, on_down=on_down)
+        self._where = where
         self._greeting = greeting
-        self._on_up = on_up
-        self._on_down = on_down
-        self._on_push = on_push
+        self.on_push = on_push
         self._wire: _Wire | None = None
-        self._keeper: asyncio.Task[None] | None = None
-        self._lost = asyncio.Event()
-        self.is_up = False
-        self.is_refused = False  # whether the last attempt failed for something that the operator must change
-        self.reason: str | None = "not connected yet"
+        self._lookup: asyncio.Future[list[Any]] | None = None
 
     @property
     def unanswered(self) -> int:
-        """Commands whose reply has not come."""
         return self._wire.unanswered if self._wire is not None else 0
 
-    async def start(self) -> None:
-        """Connect, and stay connected from now on; returns when the first attempt has succeeded or failed."""
-        first = self._loop.create_future()
-        self._keeper = asyncio.create_task(self._keep_connected(first))
-        await first
-
-    async def stop(self) -> None:
-        """Send what is waiting, wait for the replies within reason, and close."""
-        end = self._loop.time() + 1.0
-        while self.is_up and self.unanswered and self._loop.time() < end:
-            await asyncio.sleep(0.005)
-        self._close("stopped")
-        if self._keeper is not None:
-            self._keeper.cancel()
-            await asyncio.gather(self._keeper, return_exceptions=True)
-
     def send(self, done: Done | None, *command: Any) -> None:
-        """Send a command; `done` gets its reply, or `Down` at once if there is no connection."""
         if self._wire is None or not self.is_up:
             if done is not None:
                 done(Down(self.reason))
@@ -99,84 +66,68 @@ class Link:
         self._wire.send(done, command)
 
     async def ask(self, *command: Any) -> Any:
-        """Send a command and wait for its reply; raises `Down` or `hiredis.ReplyError`."""
         if self._wire is None or not self.is_up:
             raise Down(self.reason)
         return await self._wire.ask(command)
 
-    async def _keep_connected(self, first: asyncio.Future[None]) -> None:
-        failures = 0
-        while True:
-            self._lost.clear()
-            trouble = await self._connect()
-            if trouble is None:
-                failures = 0
-                if self.reason is not None:
-                    log.info("the store is connected", extra={"store": self._address.shown})
-                self.is_up, self.reason = True, None
-                self._on_up()
-            elif trouble != self.reason:
-                log.warning("the store cannot be reached: %s", trouble, extra={"store": self._address.shown})
-                self.reason = trouble
-            if not first.done():
-                first.set_result(None)
-            if trouble is None:
-                await self._lost.wait()
-            await asyncio.sleep(_PAUSES_S[min(failures, len(_PAUSES_S) - 1)])
-            failures += 1
-
     async def _connect(self) -> str | None:
-        """One attempt; why it failed, or None."""
         wire = _Wire(self._loop, self)
         self.is_refused = False
         trouble = "stopped"
         try:
-            async with asyncio.timeout(_CONNECT_S):
-                await self._reach(wire)
-                await self._greet(wire)
+            address = self._where()
+            async with asyncio.timeout(CONNECT_S):
+                await self._reach(wire, address)
+                await self._greet(wire, address)
             self._wire = wire
             return None
         except TimeoutError:
-            trouble = f"no answer within {_CONNECT_S:g} s"
+            trouble = f"no answer within {CONNECT_S:g} s"
         except (OSError, Down) as error:
             trouble = getattr(error, "strerror", None) or str(error) or "it closed the connection"
         except ValueError as error:  # of a host that no name can be
             trouble = str(error)
         except hiredis.HiredisError as error:
-            trouble = _explain(str(error))
+            trouble = explain(str(error))
             self.is_refused = trouble != str(error)
         finally:
             if self._wire is not wire:
                 wire.close(trouble)
         return trouble
 
-    async def _reach(self, wire: _Wire) -> None:
-        address = self._address
+    async def _reach(self, wire: _Wire, address: Address) -> None:
         if address.path is not None:
             await self._loop.create_unix_connection(lambda: wire, address.path)
         else:
-            await self._loop.create_connection(lambda: wire, address.host, address.port, ssl=address.tls)
+            name = address.host if address.tls is not None else None
+            for *_, place in (found := await self._look_up(address)):
+                try:
+                    await self._loop.create_connection(
+                        lambda: wire, place[0], address.port, ssl=address.tls, server_hostname=name
+                    )
+                    return
+                except OSError:
+                    if place is found[-1][-1]:
+                        raise
 
-    async def _greet(self, wire: _Wire) -> None:
-        commands = [*self._hello(), *self._greeting(), ("PING",)]
+    async def _look_up(self, address: Address) -> list[Any]:
+        """The places of the host. A lookup that outlasts an attempt is left to the next one: each holds a thread."""
+        lookup = self._lookup or asyncio.ensure_future(
+            self._loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+        )
+        self._lookup = lookup
+        try:
+            return await asyncio.shield(lookup)
+        finally:
+            if lookup.done():
+                self._lookup = None
+
+    async def _greet(self, wire: _Wire, address: Address) -> None:
+        commands = [*_hello(address), *self._greeting(), ("PING",)]
         replies = [wire.ask(command) for command in commands]
         for reply in await asyncio.gather(*replies, return_exceptions=True):
             if isinstance(reply, BaseException) and not str(reply).startswith(_FULL):
                 raise reply
-
-    def _hello(self) -> list[tuple[Any, ...]]:
-        address = self._address
-        login: tuple[Any, ...] = ()
-        if address.password is not None:
-            login = ("AUTH", address.user or "default", address.password)
-        hello: list[tuple[Any, ...]] = [("HELLO", "3", *login, "SETNAME", "timebound")]
-        if address.database:
-            hello.append(("SELECT", str(address.database)))
-        return hello
-
-    def push(self, message: list[Any]) -> None:
-        """A message of a subscription came in."""
-        self._on_push(message)
 
     def lost(self, wire: _Wire, reason: str) -> None:
         """This connection is of no use any more."""
@@ -185,16 +136,10 @@ class Link:
         else:
             wire.close(reason)
 
-    def _close(self, reason: str) -> None:
+    def _hang_up(self, reason: str) -> None:
         wire, self._wire = self._wire, None
-        if wire is None:
-            return
-        self.is_up, self.reason = False, reason
-        if reason != "stopped":
-            log.warning("the store is lost: %s", reason, extra={"store": self._address.shown})
-        wire.close(reason)
-        self._on_down(reason)
-        self._lost.set()
+        if wire is not None:
+            wire.close(reason)
 
 
 class _Wire(asyncio.Protocol):
@@ -254,10 +199,13 @@ class _Wire(asyncio.Protocol):
         self._has_waited_longer = False
         try:
             while (reply := self._reader.gets()) is not _NOTHING:
-                if isinstance(reply, hiredis.PushNotification):
-                    self._link.push(reply)
-                elif self._waiting:
-                    self._answer(reply)
+                try:
+                    if isinstance(reply, hiredis.PushNotification):
+                        self._link.on_push(reply)
+                    elif self._waiting:
+                        self._answer(reply)
+                except Exception:  # of one reply; everybody else's are still to come
+                    log.exception("a reply of the store was not understood")
         except hiredis.ProtocolError as error:
             self._link.lost(self, f"it does not speak Redis: {error}")
 
@@ -278,9 +226,9 @@ class _Wire(asyncio.Protocol):
         due = self._waiting[0][0] + self._link.patience_s
         if now < due:
             self._timer = self._loop.call_later(due - now, self._check)
-        elif now - due > _LATE_S and not self._has_waited_longer:
+        elif now - due > LATE_S and not self._has_waited_longer:
             self._has_waited_longer = True
-            self._timer = self._loop.call_later(_LATE_S, self._check)
+            self._timer = self._loop.call_later(LATE_S, self._check)
         else:
             self._link.lost(self, f"no reply within {self._link.patience_s * 1e3:.0f} ms")
 
@@ -303,12 +251,10 @@ class _Wire(asyncio.Protocol):
 _NOTHING = object()
 
 
-def _explain(error: str) -> str:
-    """What Redis said, with the cure where it is known."""
-    if error.startswith(("NOAUTH", "WRONGPASS")) or "AUTH" in error:
-        return f"{error}; give the password in the URL: redis://:password@host:6379/0"
-    if error.startswith("NOPERM"):
-        return f"{error}; give this user the right to it"
-    if "unknown command" in error and "HELLO" in error.upper():
-        return "it is older than Redis 6; use Redis 6 or newer"
-    return error
+def _hello(address: Address) -> list[tuple[Any, ...]]:
+    login = address.login
+    words = () if login is None else ("AUTH", *login)
+    hello: list[tuple[Any, ...]] = [("HELLO", "3", *words, "SETNAME", "timebound")]
+    if address.database:
+        hello.append(("SELECT", str(address.database)))
+    return hello

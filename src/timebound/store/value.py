@@ -10,26 +10,38 @@ What a store must compare without decoding comes first; the rest says itself wha
 
 from __future__ import annotations
 
+from typing import Annotated, TypeAlias
+
 import msgspec
 
 from timebound.store.base import Stored
 from timebound.types import Outcome, Quality, Result, Source
 
 VERSION = 1
+_LAST_VERSION = 31
+"""There will hardly be more; what begins with another byte, such as any text, is no result."""
+LONGEST = 1_000_000
+"""Bytes. Larger results are not kept: one of them would hold up everybody's claims."""
 FINGERPRINT_BYTES = 16
 _HEAD = 2 + FINGERPRINT_BYTES
 _QUALITIES = {Quality.FULL: b"f", Quality.PARTIAL: b"p"}
 _FROM_BYTE = {ord(letter): quality for quality, letter in _QUALITIES.items()}
 
 
+_Head: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[ -~]*\Z")]
+"""A text that goes into a head of HTTP, where a line break would begin another head."""
+_Moment: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=2.5e11)]
+"""Seconds since 1970, until the last year that a date can say."""
+
+
 class _Rest(msgspec.Struct, frozen=True, omit_defaults=True):
-    media: str
+    media: _Head
     members: int
     of_members: int
     batch_size: int
-    at: float
+    at: _Moment
     body: bytes
-    version: str = ""
+    version: _Head = ""
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -37,7 +49,11 @@ _decoder = msgspec.msgpack.Decoder(_Rest)
 
 
 class UnknownLayout(ValueError):
-    """Bytes that this version cannot read; a later one may have written them."""
+    """Bytes that this version cannot read; a later one has written them."""
+
+
+class Unreadable(UnknownLayout):
+    """Bytes that no version has written, or that were damaged since: as if nothing were there."""
 
 
 def encode(stored: Stored) -> bytes:
@@ -56,13 +72,15 @@ def encode(stored: Stored) -> bytes:
 
 
 def decode(value: bytes) -> Stored:
-    """The result in these bytes; raises `UnknownLayout`."""
-    if len(value) <= _HEAD or value[0] != VERSION or value[1] not in _FROM_BYTE:
+    """The result in these bytes; raises `UnknownLayout`, or `Unreadable` if they are nobody's."""
+    if value and VERSION < value[0] <= _LAST_VERSION:
         raise UnknownLayout(f"no stored result of layout {VERSION}")
+    if len(value) <= _HEAD or value[0] != VERSION or value[1] not in _FROM_BYTE:
+        raise Unreadable("no stored result")
     try:
         rest = _decoder.decode(memoryview(value)[_HEAD:])
-    except msgspec.DecodeError as error:
-        raise UnknownLayout(str(error)) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Unreadable(str(error)) from None
     result = Result(
         Outcome(rest.body, media=rest.media),
         _FROM_BYTE[value[1]],

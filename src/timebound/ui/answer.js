@@ -1,8 +1,9 @@
 // Shows what came back: the answer or the problem, the members' votes, quality, and where the time went.
 
 import { bytes, duration, facts, h } from "./dom.js";
-import { certainty, headline, shares } from "./headline.js";
+import { beside, certainty, headline, shares } from "./headline.js";
 import { indent, isObject, parse } from "./json.js";
+import { named } from "./known.js";
 
 const STAGES = ["queue", "prepare", "infer", "finish"];
 const LONGEST_SHOWN = 100_000; // characters; a browser gets slow long before a server does
@@ -17,7 +18,7 @@ export function answerView(response, { model, limit_s, request }) {
   const parts = [
     outcomeView(response, limit_s, isGood),
     isProblem ? problemView(value, headers) : null,
-    isGood ? wordView(value, request) : null,
+    isGood ? wordView(value, model, request) : null,
     isGood ? votesView(headers, model, value, request) : null,
     isProblem ? null : bodyView(response, value),
     isGood ? howView(headers) : null,
@@ -69,14 +70,17 @@ const code = (value) => (value === undefined || value === null ? null : h("code"
 
 // --- the answer ------------------------------------------------------------------------------------------
 
-function wordView(answer, request) {
+function wordView(answer, model, request) {
   const word = headline(answer, request);
   if (word === null) return null;
+  const shown = named(word, model);
+  const other = beside(answer, word);
   return h(
     "div",
     { class: "word" },
-    h("p", { class: "big", "data-size": size(word) }, word),
+    h("p", { class: "big", "data-size": size(shown) }, shown),
     sureView(certainty(answer)),
+    other && h("p", { class: "quiet" }, `Likeliest ${other.name}: ${other.value}, ${percent(other.share)}`),
     sharesView(answer),
   );
 }
@@ -176,7 +180,7 @@ function votesView(headers, model, answer, request) {
     h(
       "div",
       { class: "ballots" },
-      votes.map((vote) => voteView(vote, word, request)),
+      votes.map((vote) => voteView(vote, word, model, request)),
       absent.map((name) =>
         h(
           "div",
@@ -189,9 +193,9 @@ function votesView(headers, model, answer, request) {
   );
 }
 
-function voteView(vote, word, request) {
+function voteView(vote, word, model, request) {
   const own = headline(vote.answer, request);
-  const said = vote.problem ?? (vote.bytes === undefined ? (own ?? vote.answer) : bytes(vote.bytes));
+  const said = vote.problem ?? (vote.bytes === undefined ? (own === null ? vote.answer : named(own, model)) : bytes(vote.bytes));
   const shown = typeof said === "string" ? said : said === undefined ? "not told" : JSON.stringify(said);
   const sure = certainty(vote.answer);
   const view = own !== null && isLabel(word) ? (own === word ? "agrees" : "differs") : null;

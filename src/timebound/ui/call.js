@@ -1,11 +1,11 @@
-// The box that calls one model: what to send, what came back, and the same call for curl.
+// The box that calls one model: what to send, what came back, and the same call for other programs.
 
 import { answerView, failureView } from "./answer.js";
-import { curlView } from "./curl.js";
 import { h } from "./dom.js";
 import { isObject, parse } from "./json.js";
 import { ask, hasKey } from "./key.js";
 import { rawBody } from "./raw.js";
+import { sameView } from "./same.js";
 import { sampleStrip } from "./samples.js";
 import { typedBody } from "./typed.js";
 
@@ -75,8 +75,9 @@ export function callBox(model) {
   };
 
   if (body.pictures.length) live = h("input", { type: "checkbox" });
-  const curl = curlView(() => ({ url, headers: { ...headers(), ...(hasKey() ? { "X-API-Key": "YOUR-KEY" } : {}) }, body }));
-  refresh = curl.refresh;
+  const shown = () => ({ ...headers(), ...(hasKey() ? { "X-API-Key": "YOUR-KEY" } : {}) });
+  const same = sameView(() => ({ url, model, headers: shown(), body }));
+  refresh = same.refresh;
   timeout.addEventListener("input", refresh);
   refresh();
   const request = h(
@@ -117,7 +118,7 @@ export function callBox(model) {
     { class: "call" },
     request,
     h("section", { class: "came", "aria-label": "Answer" }, result),
-    curl.element,
+    same.element,
   );
 }
 

@@ -2,6 +2,7 @@
 
 import { h, newId, sentence } from "./dom.js";
 import { indent, parse } from "./json.js";
+import { knownView } from "./known.js";
 import { about, fields } from "./schema.js";
 import { sketch } from "./sketch.js";
 
@@ -178,7 +179,8 @@ const CONTROLS = {
 
   picture(field, { edit }) {
     const board = sketch((base64) => edit(JSON.stringify(base64)), { label: field.name });
-    return { input: board.element.querySelector("canvas"), element: board.element, show: board.show, board };
+    const input = board.element.querySelector("canvas");
+    return { input, element: h("div", {}, board.element, knownView(field.schema)), show: board.show, board };
   },
 };
 

@@ -37,6 +37,18 @@ export function certainty(answer) {
   return value >= 0 && value <= 1 ? value : null;
 }
 
+/** What else was likely: a text with a confidence of its own (`x` and `x_confidence`) that is not the headline; or null. */
+export function beside(answer, word) {
+  if (!isObject(answer)) return null;
+  const name = Object.keys(answer).find(
+    (one) => typeof answer[one] === "string" && typeof answer[`${one}_confidence`] === "number",
+  );
+  const share = answer[`${name}_confidence`];
+  return name === undefined || answer[name] === word || !(share >= 0 && share <= 1)
+    ? null
+    : { name, value: answer[name], share };
+}
+
 /** The first field that shares one whole among a few: pairs of label and share, or null. */
 export function shares(answer) {
   if (!isObject(answer)) return null;

@@ -68,6 +68,20 @@ export function shorten(text, longest = 96) {
   return out + text.slice(at);
 }
 
+/** The text with its strings escaped as JavaScript does and its other values changed by `write`; the layout stays. */
+export function literals(text, write) {
+  let out = "";
+  let at = 0;
+  for (const token of scan(text)) {
+    const read = token.text[0] === '"' ? parse(token.text) : undefined;
+    // "\/" and halves of characters mean something else elsewhere. What was cut to be shown may be no JSON any more.
+    const written = read === undefined ? write(token.text) : JSON.stringify(read);
+    out += text.slice(at, token.start) + written;
+    at = token.end;
+  }
+  return out + text.slice(at);
+}
+
 /** The parsed text, or undefined where it is not JSON. */
 export function parse(text) {
   try {

@@ -1,9 +1,10 @@
 // The body of a model that takes bytes as they are: a picture, a text or a file, as far as the model says which.
 
 import { bytes, bytesOf, h, newId, switcher } from "./dom.js";
+import { pythonText } from "./python.js";
 import { onDrop, sketch } from "./sketch.js";
 
-const LONGEST_SHOWN = 48; // characters of base64 in the curl command; Copy takes all of it
+const LONGEST_SHOWN = 48; // characters of base64 in what is shown to copy; Copy takes all of it
 
 /** A body with the same parts as a typed one. */
 export function rawBody(model, changed) {
@@ -70,15 +71,23 @@ export function rawBody(model, changed) {
       return true;
     },
     curl: (isShort) => part().curl(isShort),
+    python: (isShort) => part().python(isShort),
   };
 }
 
-const piped = (base64, isShort) => {
-  const shown = isShort && base64.length > LONGEST_SHOWN ? `${base64.slice(0, LONGEST_SHOWN)}…` : base64;
-  return { before: ["printf %s", shown, " | base64 -d"], data: ["--data-binary", "@-"] };
-};
+const cut = (base64, isShort) =>
+  isShort && base64.length > LONGEST_SHOWN ? `${base64.slice(0, LONGEST_SHOWN)}…` : base64;
+const piped = (base64, isShort) => ({
+  before: ["printf %s", cut(base64, isShort), " | base64 -d"],
+  data: ["--data-binary", "@-"],
+});
+const decoded = (base64, isShort) => ({
+  needs: "import base64",
+  item: `base64.b64decode(${pythonText(cut(base64, isShort))})`,
+});
+const fromFile = (name) => ({ needs: "from pathlib import Path", item: `Path(${pythonText(name)}).read_bytes()` });
 
-// --- parts: element, type(), content(), show(sample), clear(), curl(isShort) --------------------------------------------
+// --- parts: element, type(), content(), show(sample), clear(), curl(isShort), python(isShort) --------------------------------------------
 
 function picturePart(accepts, changed) {
   const nothing = { base64: "", media: "image/jpeg" }; // as the file that curl shows then
@@ -103,6 +112,7 @@ function picturePart(accepts, changed) {
     clear: () => show({ data: "" }),
     // Without a picture there is nothing to pipe, and an empty body is refused.
     curl: (isShort) => (now.base64 ? piped(now.base64, isShort) : { data: ["--data-binary", "@photo.jpg"] }),
+    python: (isShort) => (now.base64 ? decoded(now.base64, isShort) : fromFile("photo.jpg")),
   };
 }
 
@@ -125,6 +135,7 @@ function textPart(media, changed) {
       changed();
     },
     curl: () => ({ data: ["--data-raw", input.value] }),
+    python: () => ({ item: `${pythonText(input.value)}.encode()` }),
   };
 }
 
@@ -154,5 +165,6 @@ function filePart(accepts, concrete, changed) {
     },
     curl: (isShort) =>
       now?.base64 ? piped(now.base64, isShort) : { data: ["--data-binary", `@${now?.name ?? "FILE"}`] },
+    python: (isShort) => (now?.base64 ? decoded(now.base64, isShort) : fromFile(now?.name ?? "FILE")),
   };
 }

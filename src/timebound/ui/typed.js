@@ -3,12 +3,13 @@
 import { h, switcher } from "./dom.js";
 import { form } from "./form.js";
 import { indent, isObject, parse, removeField, setField, shorten } from "./json.js";
+import { pythonText, pythonValue } from "./python.js";
 import { fields, sample } from "./schema.js";
 
 const LONGEST_ARGUMENT = 100_000; // bytes; Linux refuses a single argument above 128 KiB
 const LONGEST_FORM_VALUE = 20_000; // characters of one list; beyond, a browser gets slow and nobody reads it
 
-/** A body: element, option, type, content(), request(), beforeSend(), show(body), complain(field, sentence), curl(). */
+/** A body: element, option, type, content(), request(), beforeSend(), show(body), complain(field, sentence), curl(), python(). */
 export function typedBody(model, changed) {
   const start = indent(JSON.stringify(model.example ?? sample(model.request_schema) ?? {}));
   let good = start; // the last text that was an object: what the form edits
@@ -90,6 +91,11 @@ export function typedBody(model, changed) {
     if (new Blob([editor.value]).size <= LONGEST_ARGUMENT) return { data: ["--data-raw", text] };
     // printf is part of the shell and has no such limit; it adds no newline, so the body stays the same.
     return { before: ["printf %s", text], data: ["--data-binary", "@-"] };
+  };
+  body.python = (isShort) => {
+    const text = isShort ? shorten(editor.value) : editor.value;
+    const isJson = parse(editor.value) !== undefined;
+    return { item: isJson ? pythonValue(text) : `${pythonText(text)}.encode()`, isJson };
   };
   write(start);
   return body;

@@ -7,6 +7,7 @@ import logging
 import os
 import socket
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,30 +21,39 @@ log = logging.getLogger("timebound.workers")
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
 
+FAREWELL_S = 5.0
+"""A process that was asked to leave and is still there then is killed: a thread of the user's may hold it for ever."""
+
+
 class Child(wire.Channel):
     """Started by `start`; `ready` resolves when it has loaded, or fails with the sentence to tell."""
 
-    def __init__(self, number: int, load: messages.Load) -> None:
+    def __init__(self, number: int, load: messages.Load, output: Mapping[int, int]) -> None:
         super().__init__()
         self.number = number
         self.ready: asyncio.Future[messages.Ready] = asyncio.get_running_loop().create_future()
         self._load = load
+        self._limit: asyncio.TimerHandle | None = None
         self._pairs = [wire.socket_pair() for _ in range(1 + load.max_slots)]
         numbers = [pair[1].fileno() for pair in self._pairs]
         environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
         for variable in THREAD_VARIABLES:
             environment.setdefault(variable, str(load.threads))
         command = [sys.executable, "-m", "timebound.workers.process", *map(str, numbers)]
-        self.process = Process(command, environment, keep=numbers)
+        self.process = Process(command, environment, keep=numbers, files=output)
 
     async def start(self) -> None:
-        """Start the process and tell it what to load."""
+        """Start the process and tell it what to load, which may take it so long and no longer."""
         try:
             await self.process.start()
-        except OSError:
+            await self._begin()
+        except BaseException:  # also for who is cancelled meanwhile
+            self.process.kill()
             for end in (end for pair in self._pairs for end in pair):
                 end.close()
             raise
+
+    async def _begin(self) -> None:
         # Below the gateway, from its first instruction on: with both cores busy the gateway's event loop then waits
         # 0.1 ms (p99) for a core, not 3.6 ms, and a worker that starts is the busiest of all.
         with suppress(ProcessLookupError):
@@ -53,6 +63,21 @@ class Child(wire.Channel):
             theirs.close()
         await self.open(self._pairs[0][0])
         self.send(self._load)
+        self._limit = asyncio.get_running_loop().call_later(self._load.plan.load_timeout_s, self._give_up)
+        self.ready.add_done_callback(lambda _: self._limit.cancel() if self._limit else None)
+
+    def _give_up(self) -> None:
+        if not self.ready.done():
+            limit_s = self._load.plan.load_timeout_s
+            self.ready.set_exception(
+                SetupError(f"a worker had not loaded and answered its warm-up run after {limit_s:g} s (--load-timeout)")
+            )
+        self.process.kill()
+
+    def leave(self) -> None:
+        """Ask it to leave; if it has not done so after a while it is killed."""
+        self.send(messages.Stop())
+        asyncio.get_running_loop().call_later(FAREWELL_S, self.process.kill)
 
     def take_sockets(self, count: int) -> list[socket.socket]:
         """The gateway's ends of the first `count` sockets, the caller's from now on; the others are closed."""

@@ -24,6 +24,13 @@ class Generation:
         self.number = number
         self.plan = plan
         self.models: list[ModelInfo] = []
+        self.wanted = 1
+        """How many workers there are to be; one until it is known how many slots each has."""
+        self.slots = 1
+        """Of each of its workers."""
+        self.needs_understudy = False
+        self.awaited = {True: 0, False: 0}
+        """Who is about to be started, after a pause: the understudy, and others."""
         self.doors = asyncio.Event()
         """Open when its workers may take batches: the first is loaded, and whoever stands in for the model."""
         self.is_leaving = False
@@ -54,9 +61,10 @@ class Worker:
 
         def on_lost() -> None:
             self.is_lost = True
+            if self.is_up or not self.is_leaving:
+                self.child.process.kill()  # if it lives, it is out of step; the next one is not
             if self.is_up:
                 self.is_up = False
-                self.child.process.kill()  # if it lives, it is out of step; the next one is not
                 # No more batches; what becomes of those it ran depends on how it ended, which is known in a moment.
                 dispatch.retire(self.slots, lambda: None)
 
@@ -67,7 +75,7 @@ class Worker:
 
     def come_up(self, dispatch: Dispatch) -> None:
         """Take batches from now on."""
-        if not self.is_lost and not self.is_up and self.slots:
+        if not self.is_lost and not self.is_up and not self.is_leaving and self.slots:
             self.is_up = True
             for slot in self.slots:
                 dispatch.slot_up(slot)
@@ -85,18 +93,25 @@ class Worker:
 
     def retire(self, dispatch: Dispatch) -> None:
         """Give it no more batches, and let it go when those it runs are done."""
+        if self.is_leaving:
+            return
         self.is_leaving = True
-        if self.is_understudy:
-            self.child.send(messages.Stop())  # the next one has taken over; it leaves when its calls are done
-        elif not self.slots:
-            self.child.process.kill()
-        elif self.is_up:
+        if not self.is_up:
+            self.child.process.kill()  # it has loaded nothing yet, or stands at the door: nothing is lost
+        elif self.is_understudy:
+            self.child.leave()  # the next one has taken over; it leaves when its calls are done
+        else:
             dispatch.retire(self.slots, self._let_go)
 
     def _let_go(self) -> None:
         if self.is_up:
             self.is_up = False
-            self.child.send(messages.Stop())
+            self.child.leave()
+
+    @property
+    def is_there(self) -> bool:
+        """Whether it counts among those that are wanted."""
+        return not (self.is_lost or self.is_leaving or self.is_spare)
 
     @property
     def items(self) -> int:

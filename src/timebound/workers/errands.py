@@ -23,7 +23,8 @@ from timebound.model import example_body
 from timebound.target import describe, sentence, understudies
 from timebound.types import Outcome
 from timebound.workers import messages, wire
-from timebound.workers.runner import Runner, failure
+from timebound.workers.failures import failure
+from timebound.workers.runner import Runner
 
 log = logging.getLogger("timebound.understudy")
 
@@ -70,7 +71,7 @@ class Errands:
         """Never raises for what the user's code did."""
         try:
             outcome, size = _run(self._runners[call.model], call.duty, call.body)
-        except Exception as error:
+        except BaseException as error:
             # A client's mistake is told to the client, by the worker, and is none of the operator's.
             level = logging.DEBUG if isinstance(error, RequestError) else logging.ERROR
             log.log(level, "%s.%s failed: %s", call.model, call.duty, describe(error))
@@ -147,7 +148,7 @@ def _run(runner: Runner, duty: str, body: bytes) -> tuple[Outcome, float]:
     request = runner.decode(body)
     if duty == SIZE:
         return Outcome(b""), float(runner.model.size(request))
-    return runner.encode(runner.model.fallback(request)), 1.0
+    return runner.encode(runner.model.fallback(request), body), 1.0
 
 
 def _rehearse(runner: Runner) -> None:

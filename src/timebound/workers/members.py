@@ -12,7 +12,8 @@ from timebound.backends.ensemble import Steps, Votes, heard_by, in_steps, on_cor
 from timebound.clock import Clock
 from timebound.model import Model
 from timebound.types import Report
-from timebound.workers.runner import CAUGHT, Ask, Prepared, Runner, is_for_want_of_memory, stack, unstack
+from timebound.workers.failures import is_for_want_of_memory
+from timebound.workers.runner import CAUGHT, Ask, Prepared, Runner, stack, unstack
 from timebound.workers.votes import votes_line
 
 log = logging.getLogger("timebound.worker")
@@ -23,14 +24,11 @@ def open_runner(model: Model, clock: Clock) -> Runner:
     return EnsembleRunner(model, clock) if len(getattr(model.net, "members", ())) > 1 else Runner(model, clock)
 
 
-class _Voted:
+class _Voted(msgspec.Struct):
     """One item's output, and what it would be by each member alone."""
 
-    __slots__ = ("alone", "output")
-
-    def __init__(self, output: Any, alone: list[tuple[str, Any]]) -> None:
-        self.output = output
-        self.alone = alone
+    output: Any
+    alone: list[tuple[str, Any]]
 
 
 class EnsembleRunner(Runner):

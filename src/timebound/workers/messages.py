@@ -22,8 +22,11 @@ class WorkerPlan(msgspec.Struct, frozen=True, kw_only=True):
     """By model, what its ONNX files run on; under "" for all others."""
     log_level: str = "info"
     log_json: bool = False
+    log_colour: bool = False
     versions: dict[str, list[str]] = {}
     """By model, the versions to load; without a word, the newest."""
+    load_timeout_s: float = 300.0
+    """How long a worker may take until it has answered its warm-up run."""
 
     def strangers(self, models: Sequence[ModelInfo]) -> list[str]:
         """What `engines` names and is not among these models; versions of a model go by its own name."""

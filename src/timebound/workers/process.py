@@ -33,15 +33,16 @@ log = logging.getLogger("timebound.worker")
 
 def main(arguments: list[str]) -> int:
     """Serve until the control channel says stop or closes; the exit code tells which way it ended."""
-    # Ctrl-C reaches the whole process group; when to leave is the gateway's decision.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    # Ctrl-C reaches the whole process group; when to leave is the gateway's decision. Until here both were held back.
+    for sign in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(sign, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM))
     control, *slots = (socket.socket(fileno=int(fd)) for fd in arguments)
     frame = wire.read_frame(control)
     if frame is None or not isinstance(frame[0], messages.Load):
         return 1
     load = frame[0]
-    set_up_logging(load.plan.log_level, as_json=load.plan.log_json)
+    set_up_logging(load.plan.log_level, as_json=load.plan.log_json, colour=load.plan.log_colour)
     if load.is_understudy:
         return serve_errands(control, slots[0], load)
     try:

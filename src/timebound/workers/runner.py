@@ -9,19 +9,21 @@ from typing import Any, TypeAlias
 import msgspec
 import numpy as np
 
-from timebound.body import is_too_deep, read_json
+from timebound.body import read_json
 from timebound.clock import Clock
 from timebound.errors import RequestError
 from timebound.model import Model, name_of
+from timebound.tensors.arrays import plain
+from timebound.tensors.item import MARK
 from timebound.types import UNFINISHED, Outcome, Report, Timing
+from timebound.workers.depth import is_too_deep
+from timebound.workers.failures import failure, is_for_want_of_memory
+from timebound.workers.tensor_items import TensorItems
 
 log = logging.getLogger("timebound.worker")
 
-CAUGHT = (Exception, SystemExit)
-"""What the user's code may raise at the cost of its own item; exit() in a model must not end a slot's thread."""
-
-
-_NO_MEMORY = ("failed to allocate memory", "bad_alloc", "out of memory", "can't allocate memory", "bad allocation")
+CAUGHT = BaseException
+"""What the user's code may raise at the cost of its own item: exit() or a CancelledError must not end a slot."""
 
 Ask: TypeAlias = Callable[[Report], bool]
 """Takes the answers so far; says whether the next member is to run."""
@@ -57,7 +59,9 @@ class Runner:
         self.memory_failures = 0  # of all slots; counted, not marked, because they share this runner
         request = type(model).Request
         self._decode: Callable[[Any], Any] = bytes if request is None else msgspec.json.Decoder(request).decode
-        self._encode = msgspec.json.Encoder(enc_hook=_plain).encode
+        self._encode = msgspec.json.Encoder(enc_hook=plain).encode
+        self.tensors = TensorItems(model)
+        self._mark = MARK if request is not None else None  # a raw body may begin with any byte
 
     def run(
         self,
@@ -115,6 +119,8 @@ class Runner:
 
     def decode(self, body: bytes | memoryview) -> Any:
         """The typed request of a body, or the raw bytes; raises `RequestError` naming the field at fault."""
+        if body[:1] == self._mark:
+            return self.tensors.request(body)
         return read_json(self._decode, body)
 
     def infer(self, items: Sequence[Any]) -> list[Any]:
@@ -122,8 +128,10 @@ class Runner:
         outputs = self.model.infer(stack(items))
         return unstack(outputs, len(items), self.name)
 
-    def encode(self, answer: Any) -> Outcome:
-        """An answer as the client will get it: JSON, or bytes as they are."""
+    def encode(self, answer: Any, body: bytes | memoryview = b"") -> Outcome:
+        """An answer as the client will get it: JSON, or bytes as they are; tensors to a body of tensors."""
+        if body[:1] == self._mark:
+            return self.tensors.outcome(answer, body)
         if isinstance(answer, bytes | bytearray):
             return Outcome(bytes(answer), media="application/octet-stream")
         return Outcome(self._encode(answer))
@@ -149,7 +157,7 @@ class Runner:
         if isinstance(output, CAUGHT):
             return self._failure(output, "infer", body)
         try:
-            return self.encode(self.model.finish(output, request))
+            return self.encode(self.model.finish(output, request), body)
         except CAUGHT as error:
             return self._failure(error, "finish", body)
 
@@ -164,25 +172,6 @@ class Runner:
             return failure("bad_input", "the input is nested too deeply")
         log.error("%s.%s failed", self.name, stage, exc_info=error)
         return failure("model_failed", f"{stage} failed on this item; the server's log has the details")
-
-
-def is_for_want_of_memory(error: BaseException) -> bool:
-    """Whether Python, torch or onnxruntime could not allocate; the latter two say so only in name or text."""
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
-        return True
-    text = str(error).lower()
-    return any(sign in text for sign in _NO_MEMORY)
-
-
-def failure(code: str, detail: str, field: str | None = None) -> Outcome:
-    """An item's error as it crosses the wire."""
-    facts = {"detail": _text(detail), "field": None if field is None else _text(field)}
-    return Outcome(msgspec.json.encode(facts), code=code)
-
-
-def _text(value: Any) -> str:
-    """Whatever was given for a text, as one that JSON can say."""
-    return str(value).encode("utf-8", "replace").decode()
 
 
 def stack(items: Sequence[Any]) -> Any:
@@ -219,11 +208,3 @@ def unstack(outputs: Any, count: int, name: str) -> list[Any]:
     if len(rows) != count:
         raise ValueError(f"{name}.infer returned {len(rows)} outputs for {count} items; return one output per item")
     return rows
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, np.ndarray):
-        return value.tolist()
-    raise TypeError(f"an answer holds a {type(value).__name__}, which JSON cannot say; convert it in finish()")

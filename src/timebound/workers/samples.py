@@ -13,6 +13,7 @@ import msgspec
 
 from timebound.errors import SetupError
 from timebound.model import Model
+from timebound.schema import follow
 from timebound.types import Sample
 
 MOST = 100
@@ -53,7 +54,8 @@ def _from_entry(entry: Any, *, is_raw: bool, where: str) -> Sample:
 
 def _from_folder(cls: type[Model], schema: dict[str, Any] | None, where: str) -> Iterator[Sample]:
     """One sample per file, by name: a .json file is a body, a picture fills the picture field of the example."""
-    folder = _home(cls) / str(cls.samples)
+    home = getattr(sys.modules.get(cls.__module__), "__file__", None) or "."
+    folder = Path(home).resolve().parent / str(cls.samples)
     if not folder.is_dir():
         raise SetupError(f"{where}: samples folder not found: {folder}; it is looked for beside the served file")
     for file in sorted(entry for entry in folder.iterdir() if entry.is_file() and not entry.name.startswith(".")):
@@ -80,9 +82,7 @@ def _filled(cls: type[Model], schema: dict[str, Any], file: Path, where: str) ->
 
 def picture_field(schema: dict[str, Any]) -> str | None:
     """The first field that is declared to carry a picture."""
-    definitions = schema.get("$defs", {})
-    root = definitions[schema["$ref"].rsplit("/", 1)[1]] if "$ref" in schema else schema
-    for name, part in root.get("properties", {}).items():
+    for name, part in follow(schema, schema.get("$defs", {})).get("properties", {}).items():
         choices = part.get("anyOf", [part])
         if any(str(choice.get("contentMediaType", "")).startswith("image/") for choice in choices):
             return str(name)
@@ -98,8 +98,3 @@ def _read(file: Path, where: str) -> Any:
 
 def _raw(title: str, body: bytes, media: str | None) -> Sample:
     return Sample(title, data=base64.b64encode(body).decode(), media=media)
-
-
-def _home(cls: type[Model]) -> Path:
-    module = sys.modules.get(cls.__module__)
-    return Path(getattr(module, "__file__", None) or ".").resolve().parent

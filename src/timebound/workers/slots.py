@@ -8,13 +8,16 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from timebound.errors import TimeboundError, WireError
 from timebound.types import Loss, Report
 from timebound.workers import messages, wire
+
+if TYPE_CHECKING:
+    from timebound.workers.runner import Runner  # a gateway has no use for it, nor for numpy
 
 log = logging.getLogger("timebound.workers")
 
@@ -106,20 +109,7 @@ class Slots:
 # ---------------------------------------------------------------------- the worker's end
 
 
-class Runs(Protocol):
-    """Computes batches of one model; the worker's `Runner`."""
-
-    def run(
-        self,
-        bodies: Sequence[bytes | memoryview],
-        ask: Callable[[Report], bool] | None,
-        ask_after_s: float,
-        cores: int,
-        votes: Collection[int],
-    ) -> Report | None: ...
-
-
-def serve_slot(sock: socket.socket, runners: Mapping[str, Runs]) -> None:
+def serve_slot(sock: socket.socket, runners: Mapping[str, Runner]) -> None:
     """Compute the batches that arrive on this slot's socket, one at a time, until it closes."""
     while True:
         try:

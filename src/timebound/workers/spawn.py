@@ -17,10 +17,14 @@ from _thread import start_new_thread
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from types import MappingProxyType
 
-_FILE_ACTIONS_BYTES = 512
-"""Room for a `posix_spawn_file_actions_t`, which has 80 bytes in glibc and musl."""
-
+_ROOM_BYTES = 1024
+"""For a `posix_spawn_file_actions_t`, a `posix_spawnattr_t` or a `sigset_t`: at most 336 bytes in glibc and musl."""
+_SETSIGMASK = 0x08
+_HELD_BACK = (signal.SIGINT, signal.SIGTERM)
+"""Ctrl-C, and what a process manager sends, reach the whole group. A worker holds them back from its first instruction
+on, until it has said that it ignores them: when it leaves is the gateway's decision."""
 
 NEVER_RAN = 127
 UNKNOWN = 255
@@ -29,16 +33,26 @@ UNKNOWN = 255
 class Process:
     """A child process."""
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str], keep: Sequence[int]) -> None:
-        """It is to run `command` (its first word is a path) with the files `keep` open, under the same numbers."""
+    def __init__(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        keep: Sequence[int],
+        files: Mapping[int, int] = MappingProxyType({}),
+    ) -> None:
+        """It is to run `command` (its first word is a path) with the files `keep` open, under the same numbers.
+
+        `files` says which of ours it gets as its 1 (stdout) or 2.
+        """
         self.pid = 0
         self.returncode: int | None = None
         """Its exit code, or the signal that ended it as a negative number; None while it lives."""
-        self._arguments = (list(command), dict(environment), list(keep))
+        self._arguments = (list(command), dict(environment), {**{number: number for number in keep}, **files})
         self._loop = asyncio.get_running_loop()
         self._started: asyncio.Future[None] = self._loop.create_future()
         self._ended: asyncio.Future[int] = self._loop.create_future()
         self._reaping = threading.Lock()
+        self._is_doomed = False
 
     async def start(self) -> None:
         """Start it; raises `OSError` if that cannot be done."""
@@ -54,20 +68,23 @@ class Process:
         return await asyncio.shield(self._ended)
 
     def kill(self) -> None:
-        """End it now; nothing happens if it has ended."""
+        """End it now, or as soon as it has been started; nothing happens if it has ended."""
         with self._reaping:  # its number is nobody else's until it is reaped
+            self._is_doomed = True
             if self.returncode is None and self.pid:
                 with suppress(ProcessLookupError):
                     os.kill(self.pid, signal.SIGKILL)
 
     # ------------------------------------------------------------------ in its thread
 
-    def _live(self, command: list[str], environment: dict[str, str], keep: list[int]) -> None:
+    def _live(self, command: list[str], environment: dict[str, str], files: dict[int, int]) -> None:
         try:
-            self.pid = _spawn(command, environment, keep)
+            self.pid = spawn(command, environment, files)
         except OSError as error:
             self._tell(partial(self._fail, error))
             return
+        if self._is_doomed:
+            self.kill()
         self._tell(partial(self._started.set_result, None))
         try:
             os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
@@ -89,20 +106,27 @@ class Process:
             self._loop.call_soon_threadsafe(news)
 
 
-def _spawn(command: list[str], environment: dict[str, str], keep: list[int]) -> int:
+def spawn(command: list[str], environment: dict[str, str], files: dict[int, int]) -> int:
     """Start a process; its number. The interpreter is free for other threads meanwhile."""
     library = ctypes.CDLL(None)
-    actions = ctypes.create_string_buffer(_FILE_ACTIONS_BYTES)
+    actions, attributes, held_back = (ctypes.create_string_buffer(_ROOM_BYTES) for _ in range(3))
     pid = ctypes.c_int()
     _check(library.posix_spawn_file_actions_init(actions), command)
+    _check(library.posix_spawnattr_init(attributes), command)
     try:
-        for number in keep:
-            # On itself: in the child, and only there, the file then stays open.
-            _check(library.posix_spawn_file_actions_adddup2(actions, number, number), command)
+        library.sigemptyset(held_back)
+        for sign in _HELD_BACK:
+            library.sigaddset(held_back, sign)
+        _check(library.posix_spawnattr_setsigmask(attributes, held_back), command)
+        _check(library.posix_spawnattr_setflags(attributes, ctypes.c_short(_SETSIGMASK)), command)
+        for theirs, ours in files.items():
+            # On itself, or on another: in the child, and only there, the file then stays open.
+            _check(library.posix_spawn_file_actions_adddup2(actions, ours, theirs), command)
         lines = [f"{name}={value}" for name, value in environment.items()]
-        path = os.fsencode(command[0])
-        _check(library.posix_spawn(ctypes.byref(pid), path, actions, None, _strings(command), _strings(lines)), command)
+        path, words = os.fsencode(command[0]), _strings(command)
+        _check(library.posix_spawn(ctypes.byref(pid), path, actions, attributes, words, _strings(lines)), command)
     finally:
+        library.posix_spawnattr_destroy(attributes)
         library.posix_spawn_file_actions_destroy(actions)
     return pid.value
 

@@ -14,6 +14,8 @@ from timebound.types import ModelInfo
 from timebound.workers import messages
 from timebound.workers.child import Child
 from timebound.workers.crew import Generation, Recycling, Worker, memory_of
+from timebound.workers.muster import muster
+from timebound.workers.output import Outputs
 from timebound.workers.slots import Dispatch
 from timebound.workers.understudy import Understudy
 
@@ -61,9 +63,11 @@ class Supervisor:
         self._next_number = 1
         self._quick_deaths = {True: 0, False: 0}  # of the understudy, and of the others
         self._is_started = False
-        self._is_reloading = False
+        self._coming: Generation | None = None  # what a reload is loading
+        self._is_closed = False
         self._is_stopping = False
         self._tasks: set[asyncio.Task[None]] = set()
+        self._outputs = Outputs()
 
     @property
     def workers_up(self) -> int:
@@ -83,12 +87,19 @@ class Supervisor:
     async def start(self) -> None:
         """Return when the first worker is up, and the understudy if one is needed; raise `SetupError` if not."""
         generation = self._generation
-        slots = await self._load_first(generation)
-        await asyncio.gather(*(worker.connected.wait() for worker in self._of(generation)))
+        self._outputs.open()
+        try:
+            await muster(self, generation, is_whole=False, is_strict=True)
+        except SetupError:
+            await self._dismiss(generation)
+            await asyncio.to_thread(
+                self._outputs.close
+            )  # what they printed comes before the sentence that points to it
+            raise
         self._is_started = True
         self._open_doors(generation)
-        for _ in range(generation.plan.wanted(slots) - 1):
-            self._keep(self._replace(0.0, generation, is_understudy=False))
+        generation.wanted = generation.plan.wanted(generation.slots)
+        self._fill(generation, is_understudy=False)
         if self._recycling.is_on:
             self._keep(self._recycle())
 
@@ -96,67 +107,54 @@ class Supervisor:
         """Load the target again in new workers, and let the old ones go when those are up; what was loaded.
 
         Raises `SetupError` if it cannot be loaded or answers no warm-up run; then the old workers have never stopped.
+        One at a time: who asks for two at once is refused the second.
         """
-        if self._is_reloading:
+        if self._coming is not None:
             raise SetupError("a reload is under way already; wait for it")
-        self._is_reloading = True
         old = self._generation
-        new = Generation(old.number + 1, plan or old.plan)
+        new = self._coming = Generation(old.number + 1, plan or old.plan)
         try:
-            slots = await self._load_first(new)
             # As many as there were, before any of those goes: a reload under load must not cost capacity.
-            others = [await self._spawn(new, is_understudy=False) for _ in range(new.plan.wanted(slots) - 1)]
-            await asyncio.gather(*(worker.child.ready for worker in others))
+            await muster(self, new, is_whole=True, is_strict=False)
+            # From here on without a pause: no batch for the new models may reach an old worker.
+            self._open_doors(new, instead_of=old)
         except (SetupError, OSError) as error:
             await self._dismiss(new)
-            raise SetupError(f"the reload failed, nothing has changed: {error}") from error
+            reason = "the server is stopping" if self._is_closed else error
+            raise SetupError(f"the reload failed, nothing has changed: {reason}") from error
         except BaseException:
             await self._dismiss(new)
             raise
         finally:
-            self._is_reloading = False
-        await asyncio.gather(*(worker.connected.wait() for worker in self._of(new)))
-        # From here on without a pause: no batch for the new models may reach an old worker.
-        self._generation = new
-        old.is_leaving = True
-        for worker in self._of(old):
-            worker.retire(self._dispatch)
-        self._open_doors(new)
+            self._coming = None
         return new.models
+
+    def close(self) -> None:
+        """Bring nothing new in any more: a reload that is under way fails, the workers that are there stay."""
+        self._is_closed = True
+        if self._coming is not None:
+            for worker in self._of(self._coming):
+                worker.child.process.kill()
+
+    def missing(self, generation: Generation) -> list[bool]:
+        """Who is to be there and is not: True for the understudy, False for each other worker."""
+        there = [worker.is_understudy for worker in self._of(generation) if worker.is_there]
+        others, understudies = generation.wanted - there.count(False), generation.needs_understudy - there.count(True)
+        return [False] * others + [True] * understudies
 
     def _of(self, generation: Generation) -> list[Worker]:
         return [worker for worker in self._workers.values() if worker.generation is generation]
 
-    def _open_doors(self, generation: Generation) -> None:
+    def _open_doors(self, generation: Generation, instead_of: Generation | None = None) -> None:
         self._on_models(generation.models)
+        self._generation = generation
+        if instead_of is not None:
+            instead_of.is_leaving = True
+            for worker in self._of(instead_of):
+                worker.retire(self._dispatch)
         generation.doors.set()
         for worker in self._of(generation):
             worker.come_up(self._dispatch)
-
-    async def _load_first(self, generation: Generation) -> int:
-        """Load one worker, and the understudy if one is needed; how many slots such a worker has."""
-        ready = await self._start_first(generation, is_understudy=False)
-        generation.models = ready.models
-        for doubt in ready.doubts:
-            log.warning("%s", doubt)
-        if strange := generation.plan.strangers(ready.models):
-            there = ", ".join(sorted({info.base for info in ready.models}))
-            trouble = f"the option engine names a model {strange[0]!r}, but there is only: {there}"
-            if not self._is_started:
-                await self._dismiss(generation)
-                raise SetupError(f"{trouble}; name one of these, or none (--print-config says where it is from)")
-            log.warning("%s", trouble)  # it was there when the server started
-        if any(info.has_fallback or info.has_size for info in ready.models):
-            await self._start_first(generation, is_understudy=True)
-        return ready.slots
-
-    async def _start_first(self, generation: Generation, *, is_understudy: bool) -> messages.Ready:
-        child = (await self._spawn(generation, is_understudy=is_understudy)).child
-        try:
-            return await child.ready
-        except SetupError:
-            await self._dismiss(generation)
-            raise
 
     async def _dismiss(self, generation: Generation) -> None:
         """End workers that never took a batch."""
@@ -178,6 +176,7 @@ class Supervisor:
             else:
                 worker.child.process.kill()  # it is loading, and would not hear before that is done
         await asyncio.gather(*(child.reap(patience_s=2.0) for child in children))
+        await asyncio.to_thread(self._outputs.close)
 
     def kill(self) -> None:
         """End every worker now, running batches or not."""
@@ -196,20 +195,23 @@ class Supervisor:
         """Resident bytes of each worker, by its number."""
         return {str(number): float(memory_of(worker.child.process.pid)) for number, worker in self._workers.items()}
 
-    async def _spawn(self, generation: Generation, *, is_understudy: bool, is_spare: bool = False) -> Worker:
+    async def spawn(self, generation: Generation, *, is_understudy: bool, is_spare: bool = False) -> Worker:
+        """Start one more process, which loads and waits at its generation's door; raises `OSError`."""
+        if self._is_stopping or (self._is_closed and generation is self._coming):
+            raise SetupError("the server is stopping")
         plan = generation.plan
         max_slots = 1 if is_understudy else plan.slots or max(1, plan.cores // (plan.workers or 1))
         threads = plan.threads or max(1, plan.cores // ((plan.workers or 1) * max_slots))
         # The understudy's work is short and urgent: it runs level with the gateway.
         load = messages.Load(plan, max_slots, threads, 0 if is_understudy else _NICENESS, is_understudy)
-        worker = Worker(Child(self._next_number, load), generation, is_understudy=is_understudy)
+        worker = Worker(Child(self._next_number, load, self._outputs.numbers), generation, is_understudy=is_understudy)
         worker.is_spare = is_spare
         self._next_number += 1
         self._workers[worker.child.number] = worker
         self._tell_strain()
         try:
             await worker.child.start()
-        except OSError:
+        except BaseException:  # also for who is cancelled meanwhile
             del self._workers[worker.child.number]
             self._tell_strain()
             raise
@@ -231,8 +233,12 @@ class Supervisor:
             failure = f" and could not load: {error}"
         finally:
             self._tell_strain()
-        if not failure:
-            await self._open(worker, ready)
+        try:
+            if not failure:
+                await self._open(worker, ready)
+        except OSError as error:
+            log.error("worker %d cannot be heard: %s", child.number, error)
+            child.process.kill()
         worker.connected.set()
         code = await child.gone()
         del self._workers[child.number]
@@ -242,18 +248,27 @@ class Supervisor:
         for slot in worker.slots:
             slot.close()
         if not worker.generation.doors.is_set():
-            return  # its generation never took a batch: `start` or `reload` tells why
+            return  # its generation has never taken a batch: who musters it sees that somebody is missing
         was_asked = self._is_stopping or worker.is_leaving or worker.is_spare
         self._events.emit(WorkerDown(child.number, child.process.pid, code, was_asked))
         if was_asked or worker.generation.is_leaving:
             return
         lived_s = self._clock.now() - worker.since if worker.since else 0.0
         role = worker.is_understudy
-        self._quick_deaths[role] = 0 if lived_s > _STEADY_S else self._quick_deaths[role] + 1
+        # The pause is for what cannot start, or does not stay. What a batch has killed was well: others need the next.
+        is_well = lived_s > _STEADY_S or worker.items > 0
+        self._quick_deaths[role] = 0 if is_well else self._quick_deaths[role] + 1
         delay_s = backoff_s(self._quick_deaths[role])
         if not role:
             self.trouble = f"worker {child.number} {_how(code)}{failure}; the next one starts in {delay_s:.1f} s"
-        self._keep(self._replace(delay_s, worker.generation, is_understudy=role))
+        self._fill(worker.generation, is_understudy=role, delay_s=delay_s)
+
+    def _fill(self, generation: Generation, *, is_understudy: bool, delay_s: float = 0.0) -> None:
+        """Start as many as are missing, but for those that are about to be started."""
+        missing = self.missing(generation).count(is_understudy) - generation.awaited[is_understudy]
+        for _ in range(missing):
+            generation.awaited[is_understudy] += 1
+            self._keep(self._replace(delay_s, generation, is_understudy=is_understudy))
 
     async def _recycle(self) -> None:
         """Replace workers that have passed a limit, one at a time; the new one is warm before the old one goes."""
@@ -261,7 +276,7 @@ class Supervisor:
             await asyncio.sleep(_LOOK_EVERY_S)
             for worker in self._of(self._generation):
                 why = None if not worker.is_up else self._recycling.why(worker, self._clock.now())
-                if why is None or worker.is_understudy or worker.is_leaving or self._is_reloading:
+                if why is None or worker.is_understudy or worker.is_leaving or self._coming is not None:
                     continue
                 log.info("recycling a worker", extra={"worker": worker.child.number, "why": why})
                 if not await self._take_over(worker):
@@ -270,19 +285,19 @@ class Supervisor:
 
     async def _take_over(self, old: Worker) -> bool:
         try:
-            fresh = await self._spawn(old.generation, is_understudy=False, is_spare=True)
+            fresh = await self.spawn(old.generation, is_understudy=False, is_spare=True)
             await fresh.child.ready
         except (SetupError, OSError) as error:
+            if old.generation.is_leaving:
+                return True  # a reload has sent both away
             log.error("worker %d is not recycled, no other can be started: %s", old.child.number, error)
             return False
         await fresh.connected.wait()
         fresh.come_up(self._dispatch)
-        # A reload may have sent both away meanwhile, and the old one may have died: then the new one is its heir twice.
-        if fresh.is_up and old.child.number in self._workers and not old.generation.is_leaving:
-            old.retire(self._dispatch)
-        elif fresh.is_up and not old.generation.is_leaving:
-            fresh.retire(self._dispatch)
         fresh.is_spare = False
+        if fresh.is_up:  # it may be lost already, or a reload may have sent both away
+            # The old one may have died meanwhile: then it has an heir already, and two would be one too many.
+            (old if old.child.number in self._workers else fresh).retire(self._dispatch)
         return True
 
     async def _open(self, worker: Worker, ready: messages.Ready) -> None:
@@ -294,15 +309,18 @@ class Supervisor:
         worker.connected.set()
         # No request is let in before whoever may have to stand in for the model is there.
         await _either(worker.generation.doors.wait(), worker.child.gone())
-        if not worker.generation.doors.is_set():
+        if not worker.generation.doors.is_set() or worker.is_leaving:
             return  # it died, or was dismissed, at the door
         if worker.is_understudy:
             worker.since = self._clock.now()
             await self._understudy.open(sockets[0], worker.child.process.kill)
             worker.is_up = True
             return
-        worker.since, self.trouble = self._clock.now(), ""
+        worker.since = self._clock.now()
         worker.come_up(self._dispatch)
+        if not worker.is_up:
+            return
+        self.trouble = ""
         self._events.emit(WorkerUp(worker.child.number, worker.child.process.pid, ready.slots))
 
     async def _replace(self, delay_s: float, generation: Generation, *, is_understudy: bool) -> None:
@@ -310,10 +328,12 @@ class Supervisor:
             log.warning("starting a new worker", extra={"in_s": round(delay_s, 2)})
             await asyncio.sleep(delay_s)
         while not (self._is_stopping or generation.is_leaving):
+            generation.awaited[is_understudy] -= 1  # it is there from the next line on
             try:
-                await self._spawn(generation, is_understudy=is_understudy)
+                await self.spawn(generation, is_understudy=is_understudy)
                 return
             except OSError as error:
+                generation.awaited[is_understudy] += 1
                 log.error("cannot start a worker: %s", error)
                 await asyncio.sleep(1.0)
 

@@ -20,6 +20,8 @@ from timebound.workers.runner import Runner
 from timebound.workers.samples import read_samples
 
 _LONGEST_DESCRIPTION = 500
+_NO_ANSWER = object()
+"""Of a run that went no further than `infer`."""
 
 
 def warm_up(runner: Runner, clock: Clock) -> ModelInfo:
@@ -35,16 +37,19 @@ def warm_up(runner: Runner, clock: Clock) -> ModelInfo:
         if example is None:
             example = sample(schema) if schema is not None else b""
         run = partial(_walk, runner, example_body(example), what)
-    took = _twice(clock, run)
+    run()
+    start = clock.now()
+    answer = run()
+    took = clock.now() - start
     if model.example is not None and type(model).max_batch > 1:
         run(count=2)  # one item hides a forgotten batch axis
     _run_sizes(model, run, clock)
     if isinstance(model.net, Ensemble):
         model.net.put_in_order()
-    return _info(runner, schema, example, took)
+    return _info(runner, schema, example, took, answer)
 
 
-def _run_sizes(model: Model, run: Callable[..., None], clock: Clock) -> None:
+def _run_sizes(model: Model, run: Callable[..., Any], clock: Clock) -> None:
     """Run each batch size that the backend wants to have met, up to one that takes longer than the deadline."""
     net = model.net if isinstance(model.net, Backend) else None
     for size in net.warm_sizes(type(model).max_batch) if net else ():
@@ -54,7 +59,7 @@ def _run_sizes(model: Model, run: Callable[..., None], clock: Clock) -> None:
             return
 
 
-def _info(runner: Runner, schema: dict[str, Any] | None, example: Any, took: float) -> ModelInfo:
+def _info(runner: Runner, schema: dict[str, Any] | None, example: Any, took: float, answer: Any) -> ModelInfo:
     model, cls = runner.model, type(runner.model)
     backend = model.net if isinstance(model.net, Backend) else None
     parallel = cls.parallel if cls.parallel is not None else bool(backend and backend.parallel)
@@ -88,6 +93,8 @@ def _info(runner: Runner, schema: dict[str, Any] | None, example: Any, took: flo
         batch_sizes=sizes,
         is_parallel=parallel,
         warm_up_s=took,
+        inputs=runner.tensors.inputs,
+        outputs=[] if answer is _NO_ANSWER else runner.tensors.outputs(answer),
     )
 
 
@@ -96,14 +103,7 @@ def _first_paragraph(cls: type[Model]) -> str:
     return " ".join(text.partition("\n\n")[0].split())[:_LONGEST_DESCRIPTION]
 
 
-def _twice(clock: Clock, run: Any) -> float:
-    run()
-    start = clock.now()
-    run()
-    return clock.now() - start
-
-
-def _walk(runner: Runner, body: bytes, what: str, count: int = 1) -> None:
+def _walk(runner: Runner, body: bytes, what: str, count: int = 1) -> Any:
     model, stage = runner.model, "decoding"
     cure = "set `example` on the class to a body it can answer" if what != "the example" else "mend one of the two"
     try:
@@ -113,18 +113,21 @@ def _walk(runner: Runner, body: bytes, what: str, count: int = 1) -> None:
         stage = "infer()"
         output = runner.infer([item] * count)[0]
         stage = "finish()"
-        runner.encode(model.finish(output, request))
+        answer = model.finish(output, request)
+        runner.encode(answer)
     except RequestError as error:
         field = f" (field {error.field})" if error.field else ""
         raise SetupError(f"{runner.name}: {stage} refused {what}{field}: {error.detail}; {cure}") from error
-    except Exception as error:
+    except BaseException as error:
         hint = f"; {cure}" if what != "the example" else ""
         raise SetupError(f"{runner.name}: {stage} failed on {what}: {describe(error)}{hint}") from error
+    return answer
 
 
-def _zeros_run(runner: Runner, inputs: Any, count: int = 1) -> None:
+def _zeros_run(runner: Runner, inputs: Any, count: int = 1) -> Any:
     arrays = {spec.name: zeros(spec) for spec in inputs}
     try:
         runner.infer([arrays if len(arrays) > 1 else next(iter(arrays.values()))] * count)
-    except Exception as error:
+    except BaseException as error:
         raise SetupError(f"{runner.name}: the warm-up run on zeros failed: {describe(error)}") from error
+    return _NO_ANSWER

@@ -2,6 +2,9 @@
 
 from timebound.http.surfaces.base import Surface
 from timebound.http.surfaces.native import Native
+from timebound.http.surfaces.oip import OpenInference
+from timebound.http.surfaces.predict import Predict
+from timebound.http.surfaces.sagemaker import SageMaker
 
-SURFACES: tuple[type[Surface], ...] = (Native,)
+SURFACES: tuple[type[Surface], ...] = (Native, OpenInference, Predict, SageMaker)
 """Every protocol; where two claim a path, the first has it."""

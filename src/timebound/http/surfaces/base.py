@@ -8,11 +8,12 @@ a place of its own for it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
 from timebound.errors import RequestError
+from timebound.reading import Errand
 from timebound.types import ModelInfo, Question, Result
 
 Reply: TypeAlias = tuple[int, bytes, bytes]
@@ -25,6 +26,8 @@ class Item(msgspec.Struct, eq=False):
     body: bytes
     key: str | None = None
     size: float = 1.0
+    fingerprint: bytes = b""
+    """Of its body, if that was looked at elsewhere."""
 
 
 class Asked(msgspec.Struct, eq=False):
@@ -35,10 +38,26 @@ class Asked(msgspec.Struct, eq=False):
     priority: int | None = None
     context: Any = None
     """What `write` has to know of the request; nobody else looks at it."""
+    packing: str | None = None
+    """gzip or deflate, if the answer is to be packed so where there is time for it."""
+    hold: Any = None
+    """The part of the gateway's memory that its items take, where that is not what its body takes."""
+
+
+class Read(msgspec.Struct, eq=False):
+    """What a reader elsewhere said of a body, and the part of the gateway's memory that this takes."""
+
+    said: bytes
+    hold: Any = None
 
 
 class Surface(Protocol):
-    """One protocol as it asks one model; made for every model that is served."""
+    """One protocol as it asks one model; made for every model that is served.
+
+    One whose whole body is one item, as the model takes it, says so with `is_whole = True`. Its heavy bodies are then
+    looked at elsewhere, and `read` gets what was found as a third argument: the item's key, size and fingerprint.
+    Another one may have `elsewhere` of `Apart`. One with a `lone_path` asks the only model there, where there is one.
+    """
 
     def __init__(self, info: ModelInfo) -> None: ...
 
@@ -58,3 +77,14 @@ class Surface(Protocol):
 
     def refuse(self, error: RequestError, request_id: str) -> Reply:
         """The answer to a request that is not let in."""
+
+
+@runtime_checkable
+class Apart(Protocol):
+    """A surface whose heavy bodies are read by a reader of its own, in the process that `reading.py` starts."""
+
+    def elsewhere(self, fields: Mapping[bytes, bytes], body: bytes, most: int) -> Errand | None:
+        """What the reader is to do, if this body is not to be read on the event loop; `most` bytes may be unpacked.
+
+        `read` gets what it says as a third argument: a `Read`.
+        """

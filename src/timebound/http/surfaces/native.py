@@ -8,6 +8,7 @@ from timebound.body import FirstLook
 from timebound.errors import RequestError
 from timebound.http.problems import MEDIA, from_error, from_outcome, headers_of, status_of
 from timebound.http.surfaces.base import Asked, Item, Reply
+from timebound.reading import Looked
 from timebound.types import Body, ModelInfo, Question, Result
 
 _ANSWER = (
@@ -20,6 +21,8 @@ _GOOD = b"timebound-quality: %b\r\ntimebound-members: %d/%d\r\n"
 class Native:
     """POST to the model's own path or to /predictions/NAME."""
 
+    is_whole = True
+
     def __init__(self, info: ModelInfo) -> None:
         self._shape = FirstLook(info) if info.body is Body.JSON else None
 
@@ -31,18 +34,16 @@ class Native:
     def version_paths(info: ModelInfo) -> list[str]:
         return [info.version_path]
 
-    def read(self, fields: Mapping[bytes, bytes], body: bytes) -> Asked:
+    def read(self, fields: Mapping[bytes, bytes], body: bytes, looked: Looked | None = None) -> Asked:
         if b"content-encoding" in fields:
             _check_encoding(fields[b"content-encoding"])
-        if self._shape is None:
-            key, size = None, 1.0
-        else:
+        if self._shape is not None:
             _check_media(fields.get(b"content-type"))
         if not body:
             raise RequestError("the body is empty", code="empty_body")
-        if self._shape is not None:
-            key, size = self._shape.check(body)
-        return Asked((Item(body, key, size),))
+        if self._shape is None or looked is not None:
+            return Asked((Item(body, *looked or ()),))
+        return Asked((Item(body, *self._shape.check(body)),))
 
     def write(self, asked: Asked, questions: Sequence[Question], results: Sequence[Result | RequestError]) -> Reply:
         question, result = questions[0], results[0]

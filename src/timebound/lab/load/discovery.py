@@ -13,7 +13,7 @@ import msgspec
 from timebound.errors import SetupError
 from timebound.lab.load.client import Address, fetch
 from timebound.lab.load.requests import Payload
-from timebound.schema import made_up, sample
+from timebound.schema import follow, made_up, sample
 
 PATIENCE_S = 5.0
 SOURCES = ("example", "samples", "schema")
@@ -158,23 +158,18 @@ def from_openapi(document: Mapping[str, Any], path: str, source: str | None) -> 
     for known in [path] if path in paths else [] if path != "/" else list(paths):
         media = paths[known].get("post", {}).get("requestBody", {}).get("content", {}).get("application/json")
         if media is not None:
-            bodies = _made_up(_schema(media, schemas), schemas) if source == "schema" else [_example(media, schemas)]
+            schema = follow(media.get("schema", {}), schemas)
+            bodies = _made_up(schema, schemas) if source == "schema" else [_example(media, schema, schemas)]
             return Found(known, None, [Payload(msgspec.json.encode(body)) for body in bodies])
     return None
 
 
-def _schema(media: Mapping[str, Any], schemas: dict[str, Any]) -> dict[str, Any]:
-    schema: dict[str, Any] = media.get("schema", {})
-    return schemas.get(schema["$ref"].rsplit("/", 1)[1], {}) if "$ref" in schema else schema
-
-
-def _example(media: Mapping[str, Any], schemas: dict[str, Any]) -> Any:
+def _example(media: Mapping[str, Any], schema: dict[str, Any], schemas: dict[str, Any]) -> Any:
     if "example" in media:
         return media["example"]
     for named in media.get("examples", {}).values():
         if "value" in named:
             return named["value"]
-    schema = _schema(media, schemas)
     if schema.get("examples"):
         return schema["examples"][0]
-    return schema.get("example", sample(dict(schema), schemas))
+    return schema.get("example", sample(schema, schemas))

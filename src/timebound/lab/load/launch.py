@@ -1,4 +1,4 @@
-"""Processes of one's own: `timebound serve` on a free port while it is needed, and programs that write lines."""
+"""Processes of one's own: `timebound serve` on a free port while it is needed, and programs that find something out."""
 
 from __future__ import annotations
 
@@ -8,17 +8,19 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import IO
+from typing import IO, Any
 from urllib.parse import urlsplit
 
 from timebound.errors import SetupError
+from timebound.workers.child import THREAD_VARIABLES
 
 START_TIMEOUT_S = 300.0
 STOP_TIMEOUT_S = 40.0
@@ -91,23 +93,54 @@ def die_with_parent() -> None:
 
 
 def _stop(process: subprocess.Popen[str]) -> None:
-    """Ask it to leave; whatever is left of its group is ended."""
+    """Ask it to leave, and see to it that it does."""
     process.terminate()
     with suppress(subprocess.TimeoutExpired):
         process.wait(STOP_TIMEOUT_S)
+    _end(process)
+
+
+def _end(process: subprocess.Popen[Any]) -> None:
+    """End a process and whatever is left of its group."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
 
 
-def lines_of(module: str, arguments: Sequence[str], environment: Mapping[str, str] | None = None) -> list[str]:
-    """What a module writes, run in a process of its own; raises `SetupError` with its last words if it breaks down."""
-    done = subprocess.run(
-        [sys.executable, "-m", module, *arguments], env=environment, capture_output=True, text=True, check=False
-    )
-    if done.returncode == -signal.SIGINT:
-        raise KeyboardInterrupt
-    if done.returncode:
-        words = done.stderr.strip().splitlines()
-        raise SetupError(words[-1] if words else f"its process ended with code {done.returncode}")
-    return done.stdout.splitlines()
+@dataclass(frozen=True)
+class Ended:
+    """What a program found until it ended, and the last line of all else that was printed meanwhile."""
+
+    found: list[bytes]
+    code: int | None
+    """None if it took too long, and was ended."""
+    last_line: str
+
+
+def run_program(module: str, *arguments: str, threads: int = 1, timeout_s: float | None = None) -> Ended:
+    """Run a module in a process of its own, in which libraries use so many threads, until it ends.
+
+    Its last argument is a file that takes what it finds, line by line (`lab/curve.py` writes them): the user's code,
+    which it runs, may print.
+    """
+    # Files and not pipes: nobody reads before it is over.
+    with tempfile.TemporaryFile() as noise, tempfile.TemporaryFile() as found:
+        process = subprocess.Popen(
+            [sys.executable, "-m", module, *arguments, str(found.fileno())],
+            env={**os.environ, **dict.fromkeys(THREAD_VARIABLES, str(threads))},
+            pass_fds=[found.fileno()],
+            stdin=subprocess.DEVNULL,
+            stdout=noise,
+            stderr=noise,
+            start_new_session=True,  # whatever the model starts is ended with it
+        )
+        try:
+            code = process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            code = None
+        finally:
+            _end(process)
+        for file in (noise, found):
+            file.seek(0)
+        lines = noise.read().decode(errors="replace").strip().splitlines()
+        return Ended(found.read().splitlines(), code, lines[-1] if lines else f"its process ended with code {code}")

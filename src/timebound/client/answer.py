@@ -1,0 +1,150 @@
+"""What came back, in types: an `Answer` with its value, or the error that a reply stands for."""
+
+from __future__ import annotations
+
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from timebound.client.errors import CallFailed, WrongAnswer, class_of
+from timebound.client.message import Reply
+from timebound.types import Quality, Source
+
+Value = TypeVar("Value")
+
+
+class Timings(msgspec.Struct, frozen=True):
+    """Seconds a request spent waiting in the server, and its batch in each stage of the model."""
+
+    queue: float = 0.0
+    prepare: float = 0.0
+    infer: float = 0.0
+    finish: float = 0.0
+
+
+class Answer(msgspec.Struct, Generic[Value], frozen=True, kw_only=True):
+    """A model's answer and how it came about."""
+
+    value: Value
+    """What the JSON says, as `type=` wants it; the bytes of an answer that is no JSON."""
+    body: bytes
+    """The answer as it came."""
+    media: str
+    """Its content type."""
+    quality: Quality
+    """`full`, `partial` (some members of the ensemble) or `fallback`."""
+    source: Source
+    """`computed`, `joined` (another attempt's) or `stored`."""
+    members: int
+    of_members: int
+    batch_size: int
+    """How many requests were computed together; 0 for a fallback."""
+    version: str
+    """Which version of the model answered, where several are served."""
+    votes: Any
+    """What each member says by itself, if `votes=True` asked for it."""
+    timings: Timings
+    key: str | None
+    """The key it was asked under."""
+    request_id: str | None
+    """What the server's log calls the request."""
+    elapsed: float
+    """Seconds from the call to the answer, retries and pauses included."""
+    attempts: int
+    """How often the request was sent."""
+    server: str
+    """The URL of the server that answered."""
+
+    @property
+    def batch(self) -> int:
+        """The same as `batch_size`, by the name of its header."""
+        return self.batch_size
+
+
+class _Problem(msgspec.Struct):
+    """The fields of problem+json that matter here; a foreign one may lack all of them."""
+
+    detail: str = ""
+    title: str = ""
+    code: str = ""
+    field: str | None = None
+    request_id: str | None = None
+
+
+def read_error(reply: Reply) -> CallFailed:
+    """The error that a reply other than a 200 stands for."""
+    try:
+        problem = msgspec.json.decode(reply.body, type=_Problem)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        problem = _Problem()
+    detail = problem.detail or problem.title or f"the server, or a proxy in front of it, answered {reply.status}"
+    if reply.status == 202:
+        problem.code, detail = "running", "the result is still in work"
+    if problem.code == "unauthorized":  # the server names the header; who asks from Python writes none
+        detail += "; give the client one that it knows, with api_key= or in TIMEBOUND_API_KEY"
+    return class_of(reply.status)(
+        detail,
+        code=problem.code or f"http_{reply.status}",
+        field=problem.field,
+        status=reply.status,
+        retry_after=_seconds(reply.headers.get("retry-after")),
+        request_id=problem.request_id or reply.headers.get("x-request-id"),
+    )
+
+
+def read_answer(reply: Reply, kind: Any, *, key: str | None, elapsed: float, attempts: int, server: str) -> Answer[Any]:
+    """The answer in a 200; raises `WrongAnswer` if its value is not of this kind."""
+    said, media = reply.headers.get, reply.headers.get("content-type", "")
+    members, _, of_members = said("timebound-members", "1/1").partition("/")
+    try:
+        return Answer(
+            value=read_value(reply.body, media, kind),
+            body=reply.body,
+            media=media,
+            quality=Quality(said("timebound-quality", "full")),
+            source=Source(said("timebound-source", "computed")),
+            members=int(members),
+            of_members=int(of_members),
+            batch_size=int(said("timebound-batch", "0")),
+            version=said("timebound-version", ""),
+            votes=msgspec.json.decode(said("timebound-votes", "null").encode("latin-1")),
+            timings=_timings(said("server-timing", "")),
+            key=key,
+            request_id=said("x-request-id"),
+            elapsed=elapsed,
+            attempts=attempts,
+            server=server,
+        )
+    except (ValueError, TypeError) as error:  # msgspec's errors are ValueErrors
+        wrong = WrongAnswer(f"the answer is not as expected: {error}", status=reply.status)
+        wrong.request_id = said("x-request-id")
+        raise wrong from None
+
+
+def read_value(body: bytes, media: str, kind: Any) -> Any:
+    """A body as a value: JSON decoded into `kind`, anything else as bytes."""
+    if kind is bytes or not _is_json(media):
+        if kind not in (bytes, Any):
+            raise ValueError(f"it is {media or 'of no content type'}, no JSON; leave type= out to get the bytes")
+        return body
+    return msgspec.json.decode(body, type=kind)
+
+
+def _is_json(media: str) -> bool:
+    kind = media.partition(";")[0].strip().lower()
+    return kind in ("application/json", "text/json") or kind.endswith("+json")
+
+
+def _seconds(value: str | None) -> float | None:
+    """Retry-After as seconds; a date, which Timebound never sends, counts as none."""
+    return float(value) if value is not None and value.strip().isdecimal() else None
+
+
+def _timings(value: str) -> Timings:
+    """Server-Timing as seconds; entries of proxies are left out."""
+    found = {}
+    for entry in value.split(","):
+        name, _, rest = entry.strip().partition(";dur=")
+        if name in Timings.__struct_fields__ and rest:
+            found[name] = float(rest) * 1e-3
+    return Timings(**found)

@@ -1,0 +1,205 @@
+"""The Open Inference Protocol, version 2: tensors in, tensors out; the first dimension counts the items."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from timebound.errors import Refusal, RequestError
+from timebound.http.problems import detail_of, headers_of, said
+from timebound.http.surfaces.base import Asked, Item, Read, Reply
+from timebound.reading import Errand, is_heavy
+from timebound.tensors import packing
+from timebound.tensors.item import MEDIA
+from timebound.tensors.request import Facts, Infer, Told, has_many_values, is_laborious, read
+from timebound.tensors.response import Column, outputs_of, raw_outputs, response
+from timebound.types import Body, ModelInfo, Quality, Question, Result
+
+READER = "timebound.tensors.request"
+_LIGHT_ELEMENTS = 16_000
+"""Bytes of binary data that are walked through here, should they be BYTES: element by element."""
+_LIGHT_HEAD = 4_096
+"""Bytes of JSON that are read at once."""
+_FEW_BYTES = 16_000
+"""Bytes of JSON that are looked through for many small items; of more, `is_heavy` counts the values."""
+_LIGHT_TO_PRINT = 256_000
+"""Bytes whose fingerprint is made here, and of JSON the most that are looked at."""
+_HEAD_SIZE = b"inference-header-content-length"
+_ANSWER = (
+    b"content-type: %b\r\ncontent-length: %d\r\n%bx-request-id: %b\r\n"
+    b"timebound-source: %b\r\ntimebound-batch: %d\r\ntimebound-quality: %b\r\ntimebound-members: %d/%d\r\n"
+    b"server-timing: queue;dur=%.3f, prepare;dur=%.3f, infer;dur=%.3f, finish;dur=%.3f\r\n"
+)
+_WORST = {Quality.FALLBACK: 0, Quality.PARTIAL: 1, Quality.FULL: 2}
+
+_as_infer = msgspec.msgpack.Decoder(Infer).decode
+
+
+class OpenInference:
+    """POST to /v2/models/NAME/infer."""
+
+    def __init__(self, info: ModelInfo) -> None:
+        self._info = info
+        is_raw = info.body is Body.RAW
+        self._is_raw = is_raw
+        self._facts = Facts(
+            info.inputs,
+            [output.name for output in info.outputs],
+            is_raw,
+            info.key if info.key is not None and "." not in info.key else None,
+            info.size_field,
+            info.key_ignore,
+        )
+        self._encoded_facts = msgspec.msgpack.encode(self._facts)
+        self._is_by_content = info.cache == "content"
+
+    @staticmethod
+    def paths(info: ModelInfo) -> list[str]:
+        return _with_slash(f"/v2/models/{info.name}/infer") if info.name == info.base else []
+
+    @staticmethod
+    def version_paths(info: ModelInfo) -> list[str]:
+        return _with_slash(f"/v2/models/{info.base}/versions/{info.version}/infer")
+
+    def elsewhere(self, fields: Mapping[bytes, bytes], body: bytes, most: int) -> Errand | None:
+        told = self._told(fields, most)
+        if not told.encoding and not self._is_heavy(told, body):
+            return None
+        return Errand(READER, self._encoded_facts, msgspec.msgpack.encode(told))
+
+    def _is_heavy(self, told: Told, body: bytes) -> bool:
+        size = len(body) if told.head_size is None else min(told.head_size, len(body))
+        if (told.needs_print or self._facts.key is not None) and len(body) > _LIGHT_TO_PRINT:
+            return True
+        if len(body) - size > _LIGHT_ELEMENTS and (size > _LIGHT_HEAD or is_laborious(body[:size])):
+            return True
+        if size > _LIGHT_TO_PRINT:
+            return True
+        if size <= _FEW_BYTES and has_many_values(body if size == len(body) else body[:size]):
+            return True
+        return size > _LIGHT_HEAD and is_heavy(body if size == len(body) else body[:size], _AS_JSON, needs_print=True)
+
+    def _told(self, fields: Mapping[bytes, bytes], most: int = 0) -> Told:
+        head_size, encoding = None, ""
+        if _HEAD_SIZE in fields:
+            head_size = _whole_number(fields[_HEAD_SIZE])
+        if b"content-encoding" in fields:
+            encoding = fields[b"content-encoding"].decode("latin-1").strip().lower()
+            encoding = "" if encoding == "identity" else encoding
+        return Told(head_size, encoding, most, self._is_by_content or b"idempotency-key" in fields)
+
+    def read(self, fields: Mapping[bytes, bytes], body: bytes, looked: Read | None = None) -> Asked:
+        if looked is None:
+            infer = read(self._facts, self._told(fields, len(body)), body)
+        else:
+            infer = _as_infer(looked.said)
+        items = [Item(cut.body, cut.key, cut.size, cut.fingerprint) for cut in infer.items]
+        asked = Asked(items, infer.timeout_s, infer.priority, infer)
+        if b"accept-encoding" in fields:
+            asked.packing = packing.wanted(fields[b"accept-encoding"])
+        if looked is not None:
+            asked.hold = looked.hold
+        return asked
+
+    def write(self, asked: Asked, questions: Sequence[Question], results: Sequence[Result | RequestError]) -> Reply:
+        infer: Infer = asked.context
+        error = first_error(results)
+        if error is not None:
+            return self.refuse(error, questions[0].id)
+        answered = [result for result in results if isinstance(result, Result)]
+        try:
+            columns = self._columns(infer, answered)
+        except RequestError as different:
+            return self.refuse(different, questions[0].id)
+        first = answered[0]
+        body, head_size = response(
+            self._info.base, first.version or questions[0].version or self._info.version, infer.id, columns
+        )
+        media, more = b"application/json", b""
+        if head_size is not None:
+            media, more = b"application/octet-stream", b"inference-header-content-length: %d\r\n" % head_size
+        return 200, answer_head(media, body, more, questions[0].id, answered), body
+
+    def _columns(self, infer: Infer, answered: Sequence[Result]) -> list[Column]:
+        if answered[0].outcome.media == MEDIA:
+            return outputs_of([each.outcome.body for each in answered])
+        wanted = infer.wanted[0] if infer.wanted else None
+        is_binary = infer.is_binary if wanted is None else wanted.is_binary
+        name = self._info.outputs[0].name if self._info.outputs else "answer"
+        return raw_outputs(name, [each.outcome.body for each in answered], is_binary=is_binary)
+
+    def refuse(self, error: RequestError, request_id: str) -> Reply:
+        return said_error(error, request_id)
+
+
+_AS_JSON = ModelInfo(name="", body=Body.JSON)
+
+
+def said_error(error: RequestError, request_id: str) -> Reply:
+    """An error as this protocol says it: status, header lines and body."""
+    status, media, body = said(error, b"/v2")
+    head = b"content-type: %b\r\ncontent-length: %d\r\n" % (media, len(body))
+    head += b"".join(b"%b: %b\r\n" % header for header in headers_of(error))
+    return status, head + b"x-request-id: %b\r\n" % request_id.encode(), body
+
+
+def answer_head(media: bytes, body: bytes, more: bytes, request_id: str, answered: Sequence[Result]) -> bytes:
+    """The header lines of an answer to several items: they tell of the worst one."""
+    worst = answered[0] if len(answered) == 1 else min(answered, key=lambda each: (_WORST[each.quality], each.members))
+    timing = worst.timing
+    return _ANSWER % (
+        media,
+        len(body),
+        more,
+        request_id.encode(),
+        worst.source.encode(),
+        worst.batch_size,
+        worst.quality.encode(),
+        worst.members,
+        worst.of_members,
+        worst.queue_s * 1e3,
+        timing.prepare_s * 1e3,
+        timing.infer_s * 1e3,
+        timing.finish_s * 1e3,
+    )
+
+
+def first_error(results: Sequence[Result | RequestError]) -> RequestError | None:
+    """The error of the first item that has one; of several it says which."""
+    for place, result in enumerate(results):
+        error = result if isinstance(result, RequestError) else _error_of(result)
+        if error is not None:
+            return error if len(results) == 1 else _at(place, error)
+    return None
+
+
+def _error_of(result: Result) -> RequestError | None:
+    outcome = result.outcome
+    if not outcome.code:
+        return None
+    detail, field = detail_of(outcome)
+    return RequestError(f"input {field!r}: {detail}" if field else detail, code=outcome.code, field=field)
+
+
+def _at(place: int, error: RequestError) -> RequestError:
+    """The same, saying which of the items it is about; the time to come back stays."""
+    detail = f"item {place}: {error.detail}"
+    if isinstance(error, Refusal):
+        return Refusal(detail, code=error.code, retry_after_s=error.retry_after_s)
+    return RequestError(detail, code=error.code, field=error.field)
+
+
+def _whole_number(value: bytes) -> int:
+    text = value.strip()
+    if not text.isdigit() or len(text) > 15:
+        raise RequestError(
+            "Inference-Header-Content-Length must be a whole number of bytes",
+            code="bad_header",
+            field=_HEAD_SIZE.decode(),
+        )
+    return int(text)
+
+
+def _with_slash(path: str) -> list[str]:
+    return [path, f"{path}/"]

@@ -1,0 +1,1 @@
+"""Deployable folders: `timebound pack` writes an app, and what runs it elsewhere, from templates."""

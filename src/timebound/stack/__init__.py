@@ -1,0 +1,1 @@
+"""Several servers on one machine, behind nginx and with one Redis: `timebound up`."""

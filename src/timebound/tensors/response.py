@@ -1,0 +1,96 @@
+"""The answers to the items of a request, put together as the Open Inference Protocol writes them."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from timebound.errors import RequestError
+from timebound.tensors.datatypes import BYTES
+from timebound.tensors.item import Data, Head, Part, unpack
+
+_LENGTH = struct.Struct("<I")
+_encode = msgspec.json.Encoder().encode
+
+Column = tuple[Part, list[Data]]
+"""An output, and its data of every item."""
+
+
+def outputs_of(answers: Sequence[Data]) -> list[Column]:
+    """The outputs of all items, each in one column; raises `RequestError` if one cannot be a single tensor."""
+    heads: dict[bytes, Head] = {}
+    first, data = unpack(answers[0], heads)
+    if len(answers) == 1:
+        return [(part, [own]) for part, own in zip(first.parts, data, strict=True)]
+    columns: list[Column] = [(part, []) for part in first.parts]
+    for answer in answers:
+        head, data = unpack(answer, heads)
+        if head is not first and [part.name for part in head.parts] != [part.name for part in first.parts]:
+            raise RequestError("the items have different outputs; send them one by one", code="model_failed")
+        for place, (part, own) in enumerate(zip(head.parts, data, strict=True)):
+            if part is columns[place][0]:  # as most are
+                columns[place][1].append(own)
+            else:
+                columns[place] = _added(*columns[place], part, own)
+    return columns
+
+
+def _added(first: Part, column: list[Data], part: Part, data: Data) -> Column:
+    if part.datatype != first.datatype or part.shape != first.shape:
+        kinds = f"{first.datatype}{first.shape} and {part.datatype}{part.shape}"
+        raise RequestError(
+            f"output {part.name!r} is {kinds} for different items; send them one by one", code="model_failed"
+        )
+    if part.is_text != first.is_text:  # some texts that JSON cannot say among others that it can
+        column = [_as_binary(first, each) for each in column]
+        data, first = _as_binary(part, data), msgspec.structs.replace(first, is_text=False)
+    column.append(data)
+    return first, column
+
+
+def _as_binary(part: Part, data: Data) -> Data:
+    if not part.is_text:
+        return data
+    texts: list[str] = msgspec.json.decode(data)
+    return b"".join(_LENGTH.pack(len(own)) + own for own in (text.encode() for text in texts))
+
+
+def raw_outputs(name: str, bodies: Sequence[bytes], *, is_binary: bool) -> list[Column]:
+    """One BYTES output of answers that are bytes or JSON as they are."""
+    if not is_binary:
+        try:
+            texts: list[Data] = [_encode([body.decode()]) for body in bodies]
+            return [(Part(name, BYTES, [], 0, True), texts)]
+        except UnicodeDecodeError:
+            pass  # JSON cannot say it
+    return [(Part(name, BYTES, [], 0), [_LENGTH.pack(len(body)) + body for body in bodies])]
+
+
+def response(model: str, version: str, request_id: str, columns: Sequence[Column]) -> tuple[bytes, int | None]:
+    """The body, and how much of it is JSON if not all of it."""
+    outputs: list[Any] = []
+    binary: list[Data] = []
+    for part, column in columns:
+        output: dict[str, Any] = {"name": part.name, "datatype": part.datatype, "shape": [len(column), *part.shape]}
+        if part.is_text:
+            output["data"] = msgspec.Raw(_list_of(column))
+        else:
+            output["parameters"] = {"binary_data_size": sum(map(len, column))}
+            binary += column
+        outputs.append(output)
+    said: dict[str, Any] = {"model_name": model, "model_version": version}
+    if request_id:
+        said["id"] = request_id
+    said["outputs"] = outputs
+    head = _encode(said)
+    return (b"".join((head, *binary)), len(head)) if binary else (head, None)
+
+
+def _list_of(column: Sequence[Data]) -> Data:
+    """One JSON list of several."""
+    if len(column) == 1:
+        return column[0]
+    return b"[" + b",".join(each[1:-1] for each in column if len(each) > 2) + b"]"

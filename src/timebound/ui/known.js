@@ -1,0 +1,37 @@
+// What a model can answer, where the schema of its picture says so: `x-answers`, a text of single characters, and
+// `x-named`, words for answers that say little by themselves.
+
+import { h } from "./dom.js";
+import { fields } from "./schema.js";
+
+/** The characters a picture is read as, folded away, with a box to search them; null where the schema has none. */
+export function knownView(schema) {
+  const all = [...(schema["x-answers"] ?? "")];
+  if (!all.length) return null;
+  const marks = all.map((one) => h("span", {}, one));
+  const list = h("p", { class: "signs", lang: "zh-Hant", tabIndex: 0, role: "region", "aria-label": "Characters" }, marks);
+  const count = h("span", { class: "quiet", "aria-live": "polite" });
+  const search = () => {
+    const wanted = new Set([...input.value.trim()]);
+    marks.forEach((mark) => (mark.hidden = wanted.size > 0 && !wanted.has(mark.textContent)));
+    const lacking = [...wanted].filter((one) => !all.includes(one)).join("");
+    const found = marks.filter((mark) => !mark.hidden).length;
+    count.textContent = wanted.size ? `${found} found${lacking ? `; not among them: ${lacking}` : ""}` : "";
+  };
+  const input = h("input", {
+    type: "text",
+    placeholder: "Find characters",
+    "aria-label": "Find characters",
+    autocomplete: "off",
+    oninput: search,
+  });
+  // Enter searches, it does not send the form around it.
+  input.addEventListener("keydown", (event) => event.key === "Enter" && event.preventDefault());
+  return h("details", { class: "known" }, h("summary", {}, `The ${all.length} characters it knows`), input, count, list);
+}
+
+/** The word for an answer, for a model whose schema names it otherwise. */
+export function named(word, model) {
+  const names = fields(model.request_schema).map(({ schema }) => schema["x-named"] ?? {});
+  return names.find((one) => Object.hasOwn(one, word))?.[word] ?? word;
+}

@@ -1,0 +1,54 @@
+// The same call from elsewhere, to copy: one tab per program that can make it.
+
+import { curlCommand } from "./curl.js";
+import { copy, h, switcher } from "./dom.js";
+import { pythonCode } from "./python.js";
+
+const PROGRAMS = [
+  ["curl", "curl", curlCommand],
+  ["python", "Python", pythonCode],
+];
+
+/** `call()` gives url, model, headers and body; `refresh()` shows it anew. */
+export function sameView(call) {
+  const button = h("button", { type: "button" }, "Copy");
+  const note = h("span", { class: "quiet" });
+  const tabs = PROGRAMS.map(([name, title, write]) => {
+    const label = `The same call for ${title}`;
+    return { name, title, write, shown: h("pre", { tabIndex: 0, role: "region", "aria-label": label }) };
+  });
+  let chosen = tabs[0];
+  const refresh = () => {
+    const { shown, write } = chosen;
+    shown.textContent = write(call(), true);
+    note.textContent =
+      shown.textContent === write(call(), false) ? "" : "Long values are cut here; Copy takes all of it.";
+  };
+  const way = switcher(
+    "Which program",
+    tabs.map(({ name, title, shown }) => [name, title, shown]),
+    (name) => {
+      chosen = tabs.find((tab) => tab.name === name);
+      refresh();
+    },
+  );
+  button.addEventListener("click", async () => {
+    try {
+      await copy(chosen.write(call(), false));
+      button.textContent = "Copied";
+    } catch {
+      button.textContent = "Copying failed";
+    }
+    setTimeout(() => (button.textContent = "Copy"), 1500);
+  });
+  const head = h("div", { class: "head" }, h("h3", {}, "The same with"), way.bar, note, button);
+  return {
+    element: h(
+      "section",
+      { class: "same" },
+      head,
+      tabs.map(({ shown }) => shown),
+    ),
+    refresh,
+  };
+}

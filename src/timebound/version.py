@@ -1,0 +1,3 @@
+"""Which release this is; `timebound.__version__`."""
+
+VERSION = "0.1.0"

@@ -1,0 +1,24 @@
+"""How an item's failure is told over the wire, and which failures are for want of memory."""
+
+from __future__ import annotations
+
+import msgspec
+
+from timebound.errors import text_of
+from timebound.types import Outcome
+
+_NO_MEMORY = ("failed to allocate memory", "bad_alloc", "out of memory", "can't allocate memory", "bad allocation")
+
+
+def is_for_want_of_memory(error: BaseException) -> bool:
+    """Whether Python, torch or onnxruntime could not allocate; the latter two say so only in name or text."""
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    text = text_of(error).lower()
+    return any(sign in text for sign in _NO_MEMORY)
+
+
+def failure(code: str, detail: str, field: str | None = None) -> Outcome:
+    """An item's error as it crosses the wire."""
+    facts = {"detail": text_of(detail), "field": None if field is None else text_of(field)}
+    return Outcome(msgspec.json.encode(facts), code=code)

@@ -1,0 +1,114 @@
+"""HTTPS with real certificates: renewed while requests go on, and looked over by the doctor."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.live.serving import MODELS, Serving, clean_environment, eventually
+
+pytestmark = pytest.mark.live
+
+
+class Https(Serving):
+    """A server that speaks TLS."""
+
+    @property
+    def url(self) -> str:
+        return f"https://127.0.0.1:{self.port}"
+
+
+def make(folder: Path, name: str, days: int = 90) -> None:
+    """Write a certificate for this name, and its key, over those that are there."""
+    files = ["-keyout", str(folder / "key.pem"), "-out", str(folder / "cert.pem")]
+    kind = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", str(days)]
+    names = ["-subj", f"/CN={name}", "-addext", f"subjectAltName=DNS:{name}"]
+    subprocess.run(["openssl", "req", "-x509", *kind, *names, *files], check=True, capture_output=True)
+
+
+def names_shown(port: int, trusted: Path) -> str | None:
+    """The name in the certificate that a client is shown, if it is the trusted one."""
+    context = ssl.create_default_context(cafile=str(trusted))
+    context.check_hostname = False
+    with socket.create_connection(("127.0.0.1", port), 10) as plain:
+        try:
+            with context.wrap_socket(plain) as secure:
+                shown: dict[str, Any] = dict(secure.getpeercert() or {})
+                return str(shown["subjectAltName"][0][1])
+        except ssl.SSLCertVerificationError:
+            return None
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    make(tmp_path, "first.example")
+    return tmp_path
+
+
+@pytest.fixture
+def serving(folder: Path) -> Iterator[Https]:
+    with Https(*served(folder)) as server:
+        yield server
+
+
+def served(folder: Path, *options: str) -> tuple[str | Path, ...]:
+    files = ("--tls-cert", str(folder / "cert.pem"), "--tls-key", str(folder / "key.pem"))
+    return MODELS / "echo.py", "--workers", "1", *files, *options
+
+
+def test_a_renewed_certificate_is_shown_after_a_signal_and_open_connections_go_on(serving: Https, folder: Path) -> None:
+    assert names_shown(serving.port, folder / "cert.pem") == "first.example"
+    assert serving.http.get("/livez").status_code == 200
+    make(folder, "second.example")
+    serving.signal(signal.SIGHUP)
+    eventually(lambda: names_shown(serving.port, folder / "cert.pem") == "second.example", "the new certificate")
+    assert serving.http.get("/livez").status_code == 200
+    make(folder, "third.example")
+    assert serving.operator.post("/v1/reload").status_code == 200
+    assert names_shown(serving.port, folder / "cert.pem") == "third.example"
+
+
+def test_a_broken_certificate_is_refused_in_a_sentence_and_the_old_one_stays(serving: Https, folder: Path) -> None:
+    old = folder / "old.pem"
+    old.write_bytes((folder / "cert.pem").read_bytes())
+    (folder / "cert.pem").write_text("no certificate")
+    answer = serving.operator.post("/v1/reload")
+    assert answer.status_code >= 400
+    assert "the TLS files" in answer.text
+    assert names_shown(serving.port, old) == "first.example"
+    # A certificate whose key is another one's
+    key = (folder / "key.pem").read_bytes()
+    make(folder, "second.example")
+    (folder / "key.pem").write_bytes(key)
+    assert "the TLS files" in serving.operator.post("/v1/reload").text
+    assert names_shown(serving.port, old) == "first.example"
+
+
+def doctor(folder: Path) -> dict[str, str]:
+    """What the doctor says of the certificate."""
+    files = ("--tls-cert", str(folder / "cert.pem"), "--tls-key", str(folder / "key.pem"), "--port", "0")
+    command = [sys.executable, "-m", "timebound.cli", "doctor", "--json", *files]
+    done = subprocess.run(command, capture_output=True, env=clean_environment(), timeout=60, check=False)
+    found: list[dict[str, str]] = json.loads(done.stdout)["findings"]
+    return next(each for each in found if each["check"] == "certificate")
+
+
+def test_the_doctor_tells_names_and_days_and_warns_before_the_end(folder: Path) -> None:
+    said = doctor(folder)
+    assert (said["state"], "first.example" in said["text"]) == ("ok", True)
+    make(folder, "first.example", days=5)
+    said = doctor(folder)
+    assert said["state"] == "warning"
+    assert "renew it" in said["cure"]
+    key = (folder / "key.pem").read_bytes()
+    make(folder, "other.example")
+    (folder / "key.pem").write_bytes(key)
+    assert doctor(folder)["state"] == "problem"

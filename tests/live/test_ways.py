@@ -1,0 +1,59 @@
+"""What is promised for a request holds whichever way it comes in."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from tests.live.gate import Gate
+from tests.live.serving import eventually
+from tests.live.ways import MAX_BODY, WAYS, ByGateway, ByHttp, Told, open_way
+
+pytestmark = pytest.mark.live
+
+
+@pytest.fixture(scope="module", params=WAYS)
+def way(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ByHttp | ByGateway]:
+    folder: Path = tmp_path_factory.mktemp("way")
+    with open_way(request.param, folder) as opened:
+        yield opened
+
+
+def test_a_miss_is_told_by_the_limit_that_came_with_it(way: ByHttp | ByGateway, gate: Gate) -> None:
+    began = time.monotonic()
+    assert way.ask({"value": 1, "gate": str(gate.path)}, limit_s=0.5) == Told("deadline_missed")
+    assert time.monotonic() - began < 10, "the model's own deadline is 50 s"
+
+
+def test_a_key_is_computed_once_and_not_used_for_another_body(way: ByHttp | ByGateway) -> None:
+    assert way.ask({"value": 1}, key="k") == Told("", {"value": 1}, "computed")
+    assert way.ask({"value": 1}, key="k") == Told("", {"value": 1}, "stored")
+    assert way.ask({"value": 2}, key="k") == Told("key_reused")
+
+
+def test_who_leaves_waits_no_more(way: ByHttp | ByGateway, gate: Gate) -> None:
+    way.ask_and_leave({"value": 1, "gate": str(gate.path)})
+    eventually(lambda: way.waiting() == 0, "nobody waits")
+
+
+def test_a_bad_item_fails_alone(way: ByHttp | ByGateway, gate: Gate) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        held = pool.submit(way.ask, {"value": 0, "gate": str(gate.path)})
+        eventually(lambda: way.waiting() == 1, "the worker is held")
+        bodies = [{"value": 1}, {"value": 9, "gate": "/nowhere/at/all"}, {"value": 2}]
+        asked = [pool.submit(way.ask, body) for body in bodies]
+        eventually(lambda: way.waiting() == 4, "they wait together")
+        gate.open()
+        told = [each.result() for each in asked]
+    assert held.result().value == {"value": 0}
+    assert [each.code for each in told] == ["", "model_failed", ""]
+    assert [each.value for each in told] == [{"value": 1}, None, {"value": 2}]
+
+
+def test_a_body_has_a_bound(way: ByHttp | ByGateway) -> None:
+    if isinstance(way, ByGateway):
+        pytest.skip("who asks from the same process has the body in its memory already")
+    assert way.ask({"value": 1, "gate": "x" * MAX_BODY}) == Told("body_too_large")

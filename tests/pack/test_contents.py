@@ -1,0 +1,83 @@
+"""What of an app is packed: its code and its models, and nothing that happens to lie beside them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.pack.small import app
+
+from timebound.errors import SetupError
+from timebound.pack.contents import read_contents
+
+
+def lay(folder: Path, *names: str, size: int = 10) -> None:
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(b"x" * size)
+
+
+def copies(target: Path, out: Path, *left_out: str) -> list[str]:
+    return sorted(read_contents(target, out, left_out).copies())
+
+
+def test_models_go_apart_from_code(tmp_path: Path) -> None:
+    folder = app(tmp_path)
+    lay(folder, "corpus.txt", size=1_000_000)
+    lay(folder, "words/list.txt", "net.onnx.data")
+    assert copies(folder, tmp_path / "deploy") == [
+        "app/README.md", "app/app.py", "app/test_hello.py", "app/timebound.toml", "app/words/list.txt",
+        "models/corpus.txt", "models/model.onnx", "models/net.onnx.data",
+    ]  # fmt: skip
+
+
+def test_hidden_files_environments_caches_and_packs_stay_behind(tmp_path: Path) -> None:
+    lay(tmp_path, "app.py", ".env", ".git/config", "__pycache__/app.pyc", "env/pyvenv.cfg", "env/lib/x.py")
+    lay(tmp_path, "deploy/Dockerfile", "old/.timebound-pack.json", "old/app/app.py", "data/a.csv", "data/b.json")
+    assert copies(tmp_path, tmp_path / "deploy") == ["app/app.py", "app/data/a.csv", "app/data/b.json"]
+    assert copies(tmp_path, tmp_path / "deploy", "*.csv") == ["app/app.py", "app/data/b.json"]
+    assert copies(tmp_path, tmp_path / "deploy", "data/") == ["app/app.py"]
+
+
+def test_links_are_followed_and_not_in_circles(tmp_path: Path) -> None:
+    lay(tmp_path, "hello/app.py", "elsewhere/a.onnx")
+    (tmp_path / "hello" / "nets").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere" / "back").symlink_to(tmp_path / "hello")
+    assert copies(tmp_path / "hello", tmp_path / "deploy") == ["app/app.py", "models/nets/a.onnx"]
+
+
+@pytest.mark.parametrize(
+    ("files", "target", "served"),
+    [
+        (["hello/app.py"], "hello", "app.py"),
+        (["hello/app.py"], "hello/app.py", "app.py"),
+        (["hello/other.py", "hello/app.py"], "hello/other.py", "other.py"),
+        (["nets/digits/1/model.onnx"], "nets", "."),
+        (["nets/model.onnx"], "nets/model.onnx", "model.onnx"),
+    ],
+)
+def test_what_is_served_there_is_what_was_named_here(
+    tmp_path: Path, files: list[str], target: str, served: str
+) -> None:
+    lay(tmp_path, *files)
+    assert read_contents(tmp_path / target, tmp_path / "deploy", []).served == served
+
+
+def test_of_a_model_file_only_itself_and_its_weights_are_packed(tmp_path: Path) -> None:
+    lay(tmp_path, "a.onnx", "a.onnx.data", "b.onnx", "app.py", "secret.txt")
+    assert copies(tmp_path / "a.onnx", tmp_path / "deploy") == ["models/a.onnx", "models/a.onnx.data"]
+
+
+def test_an_app_is_not_packed_into_itself(tmp_path: Path) -> None:
+    folder = app(tmp_path)
+    with pytest.raises(SetupError, match="is the app's own folder; give another"):
+        read_contents(folder, folder, [])
+
+
+def test_a_folder_that_holds_everything_is_no_app(tmp_path: Path) -> None:
+    lay(tmp_path, "app.py")
+    with (tmp_path / "disk.img").open("wb") as file:
+        file.truncate(30_000_000_000)
+    with pytest.raises(SetupError, match="more than an app"):
+        read_contents(tmp_path, tmp_path / "deploy", [])
+    assert copies(tmp_path, tmp_path / "deploy", "*.img") == ["app/app.py"]

@@ -1,0 +1,126 @@
+"""What `timebound up` tells nginx, and how it divides the machine."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from timebound.clock import MonotonicClock
+from timebound.config import Config
+from timebound.errors import SetupError
+from timebound.stack.part import Part
+from timebound.stack.ports import check_free, has_port
+from timebound.stack.stack import configuration, share_of
+
+_NGINX = shutil.which("nginx") or "/usr/sbin/nginx"
+
+
+def _is_taken(text: str, folder: Path) -> bool:
+    """Whether nginx itself takes this for a configuration."""
+    file = folder / "nginx.conf"
+    file.write_text(text)
+    command = [_NGINX, "-t", "-p", str(folder), "-e", "stderr", "-c", str(file)]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+def test_nginx_takes_the_configuration_that_is_written(tmp_path: Path) -> None:
+    assert _is_taken(configuration(Config(port=18000), ["127.0.0.1:18001", "[::1]:18002"], tmp_path), tmp_path)
+
+
+def test_nginx_refuses_it_once_a_directive_is_misspelt(tmp_path: Path) -> None:
+    text = configuration(Config(port=18000), ["127.0.0.1:18001"], tmp_path)
+    assert not _is_taken(text.replace("least_conn;", "least_con;"), tmp_path)
+
+
+def test_every_server_and_the_arrival_stamp_are_in_it(tmp_path: Path) -> None:
+    addresses = [f"10.0.0.{number}:8000" for number in (1, 2, 3)]
+    text = configuration(Config(port=18000), addresses, tmp_path)
+    assert [address for address in addresses if f"server {address} " in text] == addresses
+    assert 'X-Request-Start "t=$msec"' in text
+
+
+@pytest.mark.parametrize(
+    ("cores", "replicas", "shares"),
+    [
+        ([0, 1], 1, [{0, 1}]),
+        ([0, 1], 2, [{0}, {1}]),
+        ([0, 1], 3, [{0}, {1}, {0}]),
+        ([4, 5, 6, 7, 8], 2, [{4, 6, 8}, {5, 7}]),
+    ],
+)
+def test_cores_are_divided_evenly_and_shared_where_they_are_too_few(
+    cores: list[int], replicas: int, shares: list[set[int]]
+) -> None:
+    assert [share_of(cores, place, replicas) for place in range(replicas)] == shares
+
+
+def test_a_taken_port_is_told_with_whose_it_should_be_and_a_free_one_is_left_free() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(SetupError, match=f"port {port} is taken on 127.0.0.1, and nginx needs it.*--port"):
+            check_free("127.0.0.1", port, "nginx")
+        with pytest.raises(SetupError, match="is taken"):
+            check_free("0.0.0.0", port, "nginx")
+    check_free("127.0.0.1", port, "nginx")
+    check_free("127.0.0.1", port, "nginx")
+
+
+def test_a_host_that_is_not_of_this_machine_is_told() -> None:
+    with pytest.raises(SetupError, match="check --host"):
+        check_free("192.0.2.1", 18000, "nginx")
+
+
+def test_a_port_belongs_to_the_process_that_listens_there() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as ours, subprocess.Popen(["sleep", "60"]) as other:
+        port = ours.getsockname()[1]
+        assert has_port(os.getpid(), port)
+        assert not has_port(other.pid, port)
+        other.kill()
+    assert not has_port(os.getpid(), port)
+
+
+def test_a_program_is_not_there_because_another_answers_at_its_port() -> None:
+    async def there() -> bool:
+        return True
+
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        command = [sys.executable, "-c", "import time; time.sleep(0.5); raise SystemExit(3)"]
+        part = Part("server 1", command, is_there=there, clock=MonotonicClock(), port=port)
+        with pytest.raises(SetupError, match="left with exit code 3 while it started"):
+            asyncio.run(part.start())
+
+
+@pytest.mark.parametrize("form", ["processes", "containers"])
+def test_the_example_says_in_a_sentence_that_there_is_no_command(tmp_path: Path, form: str) -> None:
+    script = _example(tmp_path)
+    env = {"PATH": "/usr/bin:/bin"}
+    told = subprocess.run(["/bin/sh", script, form], env=env, capture_output=True, text=True, check=False)
+    assert told.returncode == 1
+    assert told.stderr.startswith("run.sh: there is no timebound command")
+
+
+def test_the_example_takes_the_command_of_the_repository(tmp_path: Path) -> None:
+    script = _example(tmp_path)
+    command = tmp_path / ".venv" / "bin" / "timebound"
+    command.parent.mkdir(parents=True)
+    command.write_text('#!/bin/sh\necho "asked: $*"\n')
+    command.chmod(0o755)
+    env = {"PATH": "/usr/bin:/bin", "REPLICAS": "3"}
+    told = subprocess.run(["/bin/sh", script, "processes"], env=env, capture_output=True, text=True, check=True)
+    assert told.stdout == f"asked: up {tmp_path}/examples/handwriting --replicas 3 --port 8000\n"
+
+
+def _example(repository: Path) -> Path:
+    """The example's script in a repository that has nothing else."""
+    script = repository / "examples" / "stack" / "run.sh"
+    script.parent.mkdir(parents=True)
+    shutil.copy(Path(__file__).parents[2] / "examples" / "stack" / "run.sh", script)
+    return script

@@ -1,0 +1,26 @@
+"""Packed bodies: unpacked up to a bound, whole or not at all."""
+
+from __future__ import annotations
+
+import pytest
+
+from timebound.errors import RequestError
+from timebound.tensors.packing import packed, unpacked, wanted
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate"])
+def test_what_is_packed_is_unpacked_up_to_a_bound(encoding: str) -> None:
+    body = bytes(10_000)
+    small = packed(body, encoding)
+    assert len(small) < 100
+    assert unpacked(small, encoding, 10_000) == body
+    with pytest.raises(RequestError, match="over 9999 bytes"):
+        unpacked(small, encoding, 9_999)
+    for broken in (small[:-1], small + b"x", b"x"):
+        with pytest.raises(RequestError):
+            unpacked(broken, encoding, 10_000)
+
+
+def test_an_answer_is_packed_only_as_the_client_allows() -> None:
+    said = {b"gzip": "gzip", b"br, deflate": "deflate", b"gzip;q=0, deflate": "deflate", b"identity": None, b"": None}
+    assert {header: wanted(header) for header in said} == said
