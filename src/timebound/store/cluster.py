@@ -89,7 +89,7 @@ class Cluster:
         self._shown = address.shown
         self._loop = loop
         self._near = near
-        self._nodes = Nodes(address, loop)
+        self._nodes = Nodes(address, loop, patience_s)
         self._place = Place(namespace, namespace, gateway)
         self._parts: list[Shared] = []
         self._by_name: dict[str, Shared] = {}

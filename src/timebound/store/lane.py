@@ -27,8 +27,6 @@ from timebound.store.address import Address
 from timebound.store.line import CONNECT_S, LATE_S, Done, Down, Line, Report
 from timebound.store.refusal import explain
 
-_GREET_S = 2 * CONNECT_S
-"""For all lanes of a node together."""
 _ENDED = (
     exceptions.ConnectionError,
     exceptions.TimeoutError,
@@ -77,9 +75,11 @@ class _Login(CredentialProvider):
 class Nodes:
     """A cluster's nodes, and what waits to be sent to each."""
 
-    def __init__(self, address: Address, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, address: Address, loop: asyncio.AbstractEventLoop, patience_s: float) -> None:
         self._address = address
         self._loop = loop
+        wait_s = max(CONNECT_S, patience_s)
+        self.greet_s = 2 * wait_s  # for all lanes of a node together
         wishes: dict[str, Any] = dict(address.tls_files)
         if wishes.get("ssl_cert_reqs") == "none":
             wishes["ssl_check_hostname"] = False
@@ -90,8 +90,8 @@ class Nodes:
             require_full_coverage=False,
             retry=Retry(NoBackoff(), 0),
             reinitialize_steps=0,  # a MOVED moves its slot alone; else every fifth would close all connections
-            socket_timeout=CONNECT_S,
-            socket_connect_timeout=CONNECT_S,
+            socket_timeout=wait_s,
+            socket_connect_timeout=wait_s,
             max_connections=16,
             client_name="timebound",
             ssl=address.tls is not None,
@@ -314,11 +314,11 @@ class Lane(Line):
         self.is_refused = False
         try:
             since = self._loop.time()
-            async with asyncio.timeout(_GREET_S):
+            async with asyncio.timeout(self._nodes.greet_s):
                 await self._nodes.look(since)
                 await self._greet(since)
         except TimeoutError:
-            trouble = f"no answer within {_GREET_S:g} s"
+            trouble = f"no answer within {self._nodes.greet_s:g} s"
         except Down as error:
             trouble = str(error)
         except Exception as error:  # redis-py raises of many kinds, and this must go on trying

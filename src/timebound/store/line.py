@@ -107,9 +107,10 @@ class Line(ABC):
         while self.is_up and self.unanswered and self._loop.time() < end:
             await asyncio.sleep(0.005)
         self._close("stopped")
-        if self._keeper is not None:
+        # A library on the way may take a cancellation for a time limit of its own and go on: say it until it is heard.
+        while self._keeper is not None and not self._keeper.done():
             self._keeper.cancel()
-            await asyncio.gather(self._keeper, return_exceptions=True)
+            await asyncio.wait({self._keeper}, timeout=0.1)
 
     async def _keep_connected(self, first: asyncio.Future[None]) -> None:
         failures = 0
