@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +10,9 @@ import pytest
 from tests.live.gate import Gate
 from tests.redis_cluster import ClusterServers
 from tests.redis_server import RedisServer
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a shell; what tests start inherits it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
