@@ -129,6 +129,16 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Whether slots may share one copy: the backend releases the interpreter lock and is thread-safe."""
     warm_up_s: float = 0.0
     """How long one lone item took at warm-up: the scheduler's first guess."""
+    device: str = "cpu"
+    """What it computes on: "cpu", "cuda:0" ..., or "host", the stand-in for a GPU."""
+    depth: int = 1
+    """Batches in flight per device: so many slots of its worker share one."""
+    step_s: list[list[float]] = []
+    """Per member, in the order they run: seconds of device time that each of `batch_sizes` took at warm-up."""
+    together_s: list[float] = []
+    """Seconds of all members at once, for the first of `batch_sizes`; a batch beyond them runs member by member."""
+    notes: list[str] = []
+    """Sentences for people: why a network runs eagerly, or a size was left out."""
     inputs: list[Tensor] = []
     """What tensor protocols may send it: a file's inputs, a class's fields, or one input for a raw body."""
     outputs: list[Tensor] = []
@@ -215,6 +225,10 @@ class Report(msgspec.Struct, array_like=True, frozen=True):
     """Only for the case that the next member takes too long: the slot goes on by itself."""
     is_short_of_memory: bool = False
     """Whether the batch was too large for the memory, and was computed in parts."""
+    device_s: float = 0.0
+    """Device time of the members that ran since the last report; 0 if unknown."""
+    waited_s: float = 0.0
+    """How long they waited for the device, behind another batch."""
 
 
 class Result(msgspec.Struct, frozen=True):
