@@ -46,10 +46,24 @@ def test_called_again_it_keeps_what_was_changed_and_says_so(tmp_path: Path, caps
 def test_make_packs_again_with_the_same_flags_but_secrets(tmp_path: Path) -> None:
     out = tmp_path / "deploy"
     call = ["pack", str(app(tmp_path)), "--out", str(out), "--wheel", str(wheel(tmp_path)), "--only", "make"]
-    main([*call, "--cores", "2", "--leave-out", "*.csv", "--deadline", "250ms", "--no-watch", "--admin-token", "hush"])
+    main(
+        [
+            *call,
+            "--cores",
+            "2",
+            "--leave-out",
+            "*.csv",
+            "--follow-links",
+            "--deadline",
+            "250ms",
+            "--no-watch",
+            "--admin-token",
+            "hush",
+        ]
+    )
     again = "timebound pack $(APP) --out . --only make --cores 2 --wheel ../timebound-0.1.0-py3-none-any.whl"
     made = (out / "Makefile").read_text()
-    assert f"\t{again} --leave-out '*.csv' --deadline=0.25 --admin-token=SECRET --no-watch\n" in made
+    assert f"\t{again} --leave-out '*.csv' --follow-links --deadline=0.25 --admin-token=SECRET --no-watch\n" in made
     assert "hush" not in made
     assert "APP ?= ../hello\n" in made
 

@@ -39,11 +39,43 @@ def test_hidden_files_environments_caches_and_packs_stay_behind(tmp_path: Path) 
     assert copies(tmp_path, tmp_path / "deploy", "data/") == ["app/app.py"]
 
 
-def test_links_are_followed_and_not_in_circles(tmp_path: Path) -> None:
-    lay(tmp_path, "hello/app.py", "elsewhere/a.onnx")
-    (tmp_path / "hello" / "nets").symlink_to(tmp_path / "elsewhere")
-    (tmp_path / "elsewhere" / "back").symlink_to(tmp_path / "hello")
-    assert copies(tmp_path / "hello", tmp_path / "deploy") == ["app/app.py", "models/nets/a.onnx"]
+def test_links_inside_the_app_are_followed_and_not_in_circles(tmp_path: Path) -> None:
+    lay(tmp_path, "hello/app.py", "hello/all/a.onnx")
+    (tmp_path / "hello" / "nets").symlink_to("all")
+    (tmp_path / "hello" / "all" / "back").symlink_to(tmp_path / "hello")
+    assert copies(tmp_path / "hello", tmp_path / "deploy") == ["app/app.py", "models/all/a.onnx"]
+
+
+@pytest.mark.parametrize(
+    ("link", "there", "packed"),
+    [("nets", "elsewhere", "models/nets/a.onnx"), ("sub/key", "elsewhere/a.onnx", "app/sub/key")],
+)
+def test_a_link_that_leads_out_of_the_app_is_packed_only_if_that_is_wished(
+    tmp_path: Path, link: str, there: str, packed: str
+) -> None:
+    lay(tmp_path, "hello/app.py", "hello/sub/b.txt", "elsewhere/a.onnx")
+    target, out = tmp_path / "hello", tmp_path / "deploy"
+    (target / link).symlink_to(tmp_path / there)
+    with pytest.raises(
+        SetupError, match=f"{link} is a link to .*--follow-links; else leave it out: --leave-out {link}"
+    ):
+        read_contents(target, out, [])
+    assert not any(link in place for place in copies(target, out, link))
+    followed = read_contents(target, out, [], follows_links=True).copies()
+    assert [place for place in followed if link in place] == [packed]
+
+
+def test_a_link_to_nothing_is_told(tmp_path: Path) -> None:
+    lay(tmp_path, "app.py")
+    (tmp_path / "model.onnx").symlink_to("gone.onnx")
+    with pytest.raises(SetupError, match=r"link to gone\.onnx, which is not there.*--leave-out model\.onnx"):
+        read_contents(tmp_path, tmp_path / "deploy", [])
+
+
+def test_an_app_whose_own_folder_is_a_link_is_packed(tmp_path: Path) -> None:
+    lay(tmp_path, "v2/app.py", "v2/words/a.txt")
+    (tmp_path / "current").symlink_to("v2")
+    assert copies(tmp_path / "current", tmp_path / "deploy") == ["app/app.py", "app/words/a.txt"]
 
 
 @pytest.mark.parametrize(

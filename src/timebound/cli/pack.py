@@ -51,6 +51,8 @@ def add_to(verbs: Any) -> None:
     add("--wheel", type=Path, metavar="FILE", help=wheel)
     left_out = "files or folders of the app that are not needed there, such as data or '*.csv'; can be given often"
     add("--leave-out", action="append", default=[], metavar="PATTERN", help=left_out)
+    links = "pack what links lead to outside the app's folder, too; without this such a link is refused"
+    add("--follow-links", action="store_true", help=links)
     add("--force", action="store_true", help="replace files that you changed, too")
     add_options(parser)
     parser.set_defaults(run=run)
@@ -69,7 +71,15 @@ def run(chosen: argparse.Namespace) -> int:
         memory=chosen.memory,
         again=_again(chosen, config),
     )
-    known = learn(chosen.target, chosen.out, config, wish, wheel=chosen.wheel, left_out=chosen.leave_out)
+    known = learn(
+        chosen.target,
+        chosen.out,
+        config,
+        wish,
+        wheel=chosen.wheel,
+        left_out=chosen.leave_out,
+        follows_links=chosen.follow_links,
+    )
     counts: Counter[str] = Counter()
     for done, file in pack(known, chosen.out, chosen.only, is_forced=chosen.force):
         counts[done] += 1
@@ -93,6 +103,7 @@ def _again(chosen: argparse.Namespace, config: Config) -> str:
         words += ["--wheel", os.path.relpath(chosen.wheel.resolve(), chosen.out.resolve())]
     for pattern in chosen.leave_out:
         words += ["--leave-out", pattern]
+    words += ["--follow-links"] if chosen.follow_links else []
     words += [_flag(option, config) for option in options() if config.sources.get(option.name) == "flag"]
     return "".join(f" {shlex.quote(word)}" for word in words).replace("$", "$$")
 

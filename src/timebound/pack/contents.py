@@ -52,8 +52,12 @@ def is_model(file: Path) -> bool:
     return file.suffix in _MODEL_ENDS or file.stat().st_size >= _BIG_BYTES
 
 
-def read_contents(target: Path, out: Path, left_out: Sequence[str]) -> Contents:
-    """The files of `target`: a model file alone, an app.py with its folder, or a folder; less `left_out` patterns."""
+def read_contents(target: Path, out: Path, left_out: Sequence[str], *, follows_links: bool = False) -> Contents:
+    """The files of `target`: a model file alone, an app.py with its folder, or a folder; less `left_out` patterns.
+
+    Raises `SetupError` at a link that leads out of the app's folder, unless it `follows_links`: what lies behind it,
+    perhaps a whole disk or somebody's keys, would be in the image.
+    """
     folder = target if target.is_dir() else target.parent
     if folder.resolve() == out.resolve():
         raise SetupError(f"--out {out} is the app's own folder; give another: --out {out / 'deploy'}")
@@ -62,7 +66,8 @@ def read_contents(target: Path, out: Path, left_out: Sequence[str]) -> Contents:
         found = [file for file in sorted(folder.iterdir()) if file == target or file.name.startswith(f"{target.name}.")]
     else:
         unwanted = [*_NEVER, *(pattern.rstrip("/") for pattern in left_out)]
-        found = list(_walk(folder, "", unwanted, {folder.resolve(), out.resolve()}))
+        home = None if follows_links else folder.resolve()
+        found = list(_walk(folder, "", unwanted, {folder.resolve(), out.resolve()}, home))
     if len(found) > _MOST_FILES or sum(file.stat().st_size for file in found) > _MOST_BYTES:
         raise SetupError(f"{folder} holds more than an app: {len(found)} files; give the app a folder of its own, or "
                          "leave things out: --leave-out data")  # fmt: skip
@@ -76,19 +81,33 @@ def read_contents(target: Path, out: Path, left_out: Sequence[str]) -> Contents:
     )
 
 
-def _walk(here: Path, path: str, unwanted: Sequence[str], seen: set[Path]) -> Iterator[Path]:
-    """Every file that belongs to an app: nothing hidden (.git, .env), no virtual environment, no pack."""
+def _walk(here: Path, path: str, unwanted: Sequence[str], seen: set[Path], home: Path | None) -> Iterator[Path]:
+    """Every file that belongs to an app: nothing hidden (.git, .env), no virtual environment, no pack.
+
+    With a `home`, links must lead to somewhere in it.
+    """
     for entry in sorted(here.iterdir()):
         name = f"{path}{entry.name}"
         if any(fnmatch(entry.name, each) or fnmatch(name, each) for each in unwanted):
             continue
+        if entry.is_symlink():
+            _check_link(entry, name, home)
         if entry.is_file():
             yield entry
         elif entry.is_dir() and not any((entry / mark).exists() for mark in _MARKS):
             inner = entry.resolve()
             if inner not in seen:  # links may lead in a circle
                 seen.add(inner)
-                yield from _walk(entry, f"{name}/", unwanted, seen)
+                yield from _walk(entry, f"{name}/", unwanted, seen, home)
+
+
+def _check_link(link: Path, name: str, home: Path | None) -> None:
+    if not link.exists():
+        raise SetupError(f"{link} is a link to {link.readlink()}, which is not there; mend it, or leave it out: "
+                         f"--leave-out {name}")  # fmt: skip
+    if home is not None and not link.resolve().is_relative_to(home):
+        raise SetupError(f"{link} is a link to {link.resolve()}, outside the app's folder; if that is to be in the "
+                         f"image, give --follow-links; else leave it out: --leave-out {name}")  # fmt: skip
 
 
 def _lines(file: Path) -> list[str]:

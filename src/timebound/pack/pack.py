@@ -18,10 +18,17 @@ from timebound.pack.template import fill
 
 
 def learn(
-    target: Path, out: Path, config: Config, wish: Wish, *, wheel: Path | None, left_out: Sequence[str] = ()
+    target: Path,
+    out: Path,
+    config: Config,
+    wish: Wish,
+    *,
+    wheel: Path | None,
+    left_out: Sequence[str] = (),
+    follows_links: bool = False,
 ) -> Facts:
     """What is to be packed; raises `SetupError` if it cannot be."""
-    contents = read_contents(target, out, left_out)
+    contents = read_contents(target, out, left_out, follows_links=follows_links)
     app = Path(os.path.relpath(target.resolve(), out.resolve())).as_posix()
     return facts(target, wish, app=app, config=config, contents=contents, origin=find_origin(wheel))
 
