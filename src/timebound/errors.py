@@ -37,6 +37,8 @@ class RequestError(TimeboundError):
     """Ends one request with a stable `code`; `field` names the part of the body at fault."""
 
     code = "internal"
+    predicted_s: float | None = None
+    """How long an answer would have taken from the moment of the decision, where that is why there is none."""
 
     def __init__(self, detail: str, *, code: str | None = None, field: str | None = None) -> None:
         super().__init__(detail)

@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from timebound.types import Loss, Quality, Question, Result
+from timebound.errors import RequestError
+from timebound.types import Loss, Quality, Question, Report, Result, Run
 
 log = logging.getLogger("timebound.events")
 
@@ -34,6 +35,14 @@ class Refused(msgspec.Struct, frozen=True):
     seconds: float
     client: str = ""
     address: str = ""
+    question: Question | None = None
+    """None if it was turned away before it was read."""
+    error: RequestError | None = None
+
+    @property
+    def predicted_s(self) -> float | None:
+        """How long its answer would have taken from then on, where that is why there is none."""
+        return None if self.error is None else self.error.predicted_s
 
 
 class TurnedAway(msgspec.Struct, frozen=True):
@@ -43,12 +52,18 @@ class TurnedAway(msgspec.Struct, frozen=True):
 
 
 class BatchStarted(msgspec.Struct, frozen=True):
-    """A batch went to a slot; `reason` says why now and why this size."""
+    """A batch went to a slot; `reason` says why now and why this size, `queued` how many wait on."""
 
     model: str
     size: int
     reason: str
     queued: int
+    run: Run | None = None
+
+    @classmethod
+    def of(cls, run: Run, queued: int) -> BatchStarted:
+        """The start of this batch."""
+        return cls(run.model, run.size, run.reason, queued, run)
 
 
 class BatchFinished(msgspec.Struct, frozen=True):
@@ -60,6 +75,14 @@ class BatchFinished(msgspec.Struct, frozen=True):
     predicted_s: float
     members: int
     reason: str
+    run: Run | None = None
+    report: Report | None = None
+    """What its slot said last."""
+
+    @classmethod
+    def of(cls, run: Run, report: Report, seconds: float, reason: str) -> BatchFinished:
+        """The end of this batch."""
+        return cls(run.model, run.size, seconds, run.predicted_s, report.members, reason, run, report)
 
 
 class Degraded(msgspec.Struct, frozen=True):
@@ -77,6 +100,7 @@ class BatchLost(msgspec.Struct, frozen=True):
     model: str
     size: int
     loss: Loss
+    run: Run | None = None
 
 
 class BatchesShrunk(msgspec.Struct, frozen=True):

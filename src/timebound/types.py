@@ -210,6 +210,8 @@ class Timing(msgspec.Struct, array_like=True, frozen=True):
     prepare_s: float = 0.0
     infer_s: float = 0.0
     finish_s: float = 0.0
+    members_s: tuple[float, ...] = ()
+    """Of `infer_s`, what each member of an ensemble took; empty if they ran side by side."""
 
 
 class Report(msgspec.Struct, array_like=True, frozen=True):
@@ -231,6 +233,23 @@ class Report(msgspec.Struct, array_like=True, frozen=True):
     """How long they waited for the device, behind another batch."""
 
 
+class Run(msgspec.Struct, frozen=True):
+    """A batch as it was sent: where it ran, from when, why at this size, and what was expected of it."""
+
+    id: int
+    model: str
+    """As workers know it: with the version, if it is not the main one."""
+    slot: str
+    size: int
+    reason: str
+    started: float
+    """A point on the monotonic clock."""
+    predicted_s: float
+    """How long it should take, with all members."""
+    latest_end: float
+    """When it must be over for the first of its requests to be in time."""
+
+
 class Result(msgspec.Struct, frozen=True):
     """The answer to a request and how it came about."""
 
@@ -246,6 +265,10 @@ class Result(msgspec.Struct, frozen=True):
     """What each member says by itself, as JSON for a header; empty unless somebody asked before it ran."""
     version: str = ""
     """Of the model that computed it."""
+    run: Run | None = None
+    """The batch that computed it."""
+    reason: str = ""
+    """Why it is less than the full answer."""
 
 
 Deliver: TypeAlias = Callable[[Result | RequestError], None]

@@ -409,3 +409,12 @@ def test_json_with_the_values_of_many_items_is_read_elsewhere() -> None:
     assert surface.elsewhere({}, many(256, "x", "y"), 10**6) is not None
     one = msgspec.json.encode({"inputs": [{"name": "x", "datatype": "INT64", "shape": [1, 900], "data": [1] * 900}]})
     assert surface.elsewhere({}, one, 10**6) is None
+
+
+def test_listeners_hear_what_was_refused_and_what_was_predicted() -> None:
+    refusal = Refusal("too much waits", code="overloaded", retry_after_s=0.2)
+    refusal.predicted_s = 0.75
+    world = World(refusal)
+    world.post()
+    (told,) = world.seen
+    assert (told.code, told.predicted_s, told.question.key) == ("overloaded", 0.75, "k1")

@@ -392,5 +392,33 @@ def test_a_member_that_fails_comes_after_a_report_of_those_before_it() -> None:
     assert [outcome.code for outcome in report.outcomes] == ["model_failed"]
 
 
+def test_the_time_of_each_member_is_told_without_that_of_asking() -> None:
+    clock = ManualClock()
+
+    def member(seconds: float) -> Any:
+        def infer(batch: Any) -> Any:
+            clock.advance(seconds)
+            return batch
+
+        return infer
+
+    class Two(tb.Model):
+        def load(self) -> None:
+            self.net = tb.ensemble(member(1.0), member(2.0))
+
+        def prepare(self, request: Any) -> Any:
+            return np.array([float(request)])
+
+    def ask(report: Report) -> bool:
+        clock.advance(100.0)
+        return True
+
+    model = Two()
+    model.load()
+    report = open_runner(model, clock).run([b"1"], ask)
+    assert report is not None
+    assert report.timing.members_s == (1.0, 2.0)
+
+
 def _fails(batch: Any) -> Any:
     raise RuntimeError("this member is broken")

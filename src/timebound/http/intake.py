@@ -275,7 +275,9 @@ class Taken:
         for place, result in enumerate(results):
             if isinstance(result, RequestError):
                 own = status if len(results) == 1 else status_of(result.code)
-                events.emit(Refused(self.route.model, self.id, result.code, own, seconds, whose, self.address))
+                asked = self._questions[place] if self._questions else None
+                facts = (result.code, own, seconds, whose, self.address, asked, result)
+                events.emit(Refused(self.route.model, self.id, *facts))
             else:
                 own = status if len(results) == 1 else status_of(result.outcome.code) if result.outcome.code else 200
                 events.emit(Answered(self._questions[place], result, own, seconds))

@@ -59,20 +59,26 @@ class Answers(Attempts):
             for attempt in self._crowd.due(self._guarded.values(), now + EVERY_S):
                 self.give_best(attempt, "guard")
 
-    def give_up(self, request: Request, reason: str, retry_after_s: float | None = None) -> None:
+    def give_up(
+        self,
+        request: Request,
+        reason: str,
+        retry_after_s: float | None = None,
+        predicted_s: float | None = None,
+    ) -> None:
         """The policy will not run this request: the members it has, its fallback, or a refusal, now."""
         if not request.attempts:
             self.forget(request)
         elif request.best is not None:
             self._events.emit(Degraded(request.info.name, 1, Quality.PARTIAL, reason))
-            self.give(request, request.best)
+            self.give(request, because(request.best, reason))
         elif request.info.has_fallback:
             request.phase = Phase.FALLING
             self.forget(request)
             for attempt in [attempt for attempt in request.attempts if not attempt.is_last_chance]:
                 self._fall_back(attempt, reason)
         else:
-            self.give(request, self._refusal(request, reason, retry_after_s))
+            self.give(request, self._refusal(request, reason, retry_after_s, predicted_s))
 
     def give_up_first(self, request: Request, reason: str) -> bool:
         """Give up only those who wait for it with the least time, if others have more; whether there are others."""
@@ -98,7 +104,7 @@ class Answers(Attempts):
         request = attempt.request
         if request.best is not None:
             self._events.emit(Degraded(request.info.name, 1, Quality.PARTIAL, reason))
-            self._finish(attempt, request.best)
+            self._finish(attempt, because(request.best, reason))
         elif request.info.has_fallback and not attempt.is_last_chance:
             self._fall_back(attempt, reason)
         else:
@@ -120,7 +126,7 @@ class Answers(Attempts):
             info = attempt.request.info
             self._events.emit(Degraded(info.name, 1, Quality.FALLBACK, reason))
             waited_s = now - attempt.question.arrived
-            result = Result(outcome, Quality.FALLBACK, Source.COMPUTED, 0, info.members, 0, waited_s)
+            result = Result(outcome, Quality.FALLBACK, Source.COMPUTED, 0, info.members, 0, waited_s, reason=reason)
             self._finish(attempt, result)
 
         self._helper.fallback(attempt.request.info.name, attempt.question.body, done)
@@ -144,7 +150,9 @@ class Answers(Attempts):
                 self.forget(request)
         deliver(attempt, result)
 
-    def _refusal(self, request: Request, reason: str, retry_after_s: float | None = None) -> RequestError:
+    def _refusal(
+        self, request: Request, reason: str, retry_after_s: float | None = None, predicted_s: float | None = None
+    ) -> RequestError:
         if reason == "removed":
             return RequestError("the model is no longer served", code="unknown_model")
         if reason == "crashes_worker":
@@ -157,4 +165,11 @@ class Answers(Attempts):
                 where = "while another server computed it"
             return DeadlineMissed(f"the deadline came {where}")
         wait_s = self._scheduler.retry_after_s(self._clock.now()) if retry_after_s is None else retry_after_s
-        return Refusal(_REFUSALS[reason], code=reason, retry_after_s=wait_s)
+        refusal = Refusal(_REFUSALS[reason], code=reason, retry_after_s=wait_s)
+        refusal.predicted_s = wait_s if predicted_s is None else predicted_s  # what waits goes first
+        return refusal
+
+
+def because(best: Result, reason: str) -> Result:
+    """The answer of the members that are done, given for this reason."""
+    return msgspec.structs.replace(best, reason=reason)

@@ -21,7 +21,7 @@ from timebound.catalogue import Catalogue
 from timebound.clock import Clock, Wall
 from timebound.errors import KeyReused, Refusal, RequestError
 from timebound.events import BatchFinished, BatchStarted, Degraded, Events
-from timebound.requests.answers import Answers, Helper
+from timebound.requests.answers import Answers, Helper, because
 from timebound.requests.claims import Claims
 from timebound.requests.copies import Copies
 from timebound.requests.floor import Floor, Sent, Slot, Slots
@@ -32,7 +32,7 @@ from timebound.scheduler.queue import length_bucket
 from timebound.scheduler.scheduler import Scheduler
 from timebound.scheduler.ticket import Batch, Step
 from timebound.store.base import Store
-from timebound.types import UNFINISHED, Deliver, Loss, Outcome, Quality, Question, Report, Result
+from timebound.types import UNFINISHED, Deliver, Loss, Outcome, Quality, Question, Report, Result, Run, Source
 
 _INFERRED = ("", "model_failed", UNFINISHED)
 """Outcomes of items that reached `infer`; the others were refused before, and took hardly any time."""
@@ -226,7 +226,7 @@ class Dispatcher:
             if verdict.reason == "queue_full" and request.attempts and self.unwaited.make_place(request.model):
                 continue
             if verdict.reason not in _OF_TIME or not self._answers.give_up_first(request, verdict.reason):
-                self._answers.give_up(request, verdict.reason, verdict.retry_after_s)
+                self._answers.give_up(request, verdict.reason, verdict.retry_after_s, verdict.predicted_s)
                 break
         self._settle_aside()
         self._poll_soon()
@@ -301,7 +301,9 @@ class Dispatcher:
     def _begin(self, slot: Slot, batch: Batch, now: float) -> None:
         requests: list[Request] = list(batch.tickets)  # type: ignore[arg-type]
         del self._floor.free[slot]
-        self._floor.running[slot] = Sent(batch, requests, now)
+        facts = (len(requests), batch.reason, batch.started, batch.predicted_s, batch.latest_end)
+        run = Run(batch.id, batch.model, str(slot), *facts)
+        self._floor.running[slot] = Sent(batch, requests, now, run)
         shape = (batch.model, len(requests), length_bucket(batch.size))
         batch.is_first = shape not in self._floor.ran[self._slots.worker_of(slot)]
         if not self._answers.pulse.is_running:
@@ -311,12 +313,11 @@ class Dispatcher:
         left_s = min(info.deadline_s, batch.latest_end - now)
         ask_after_s = 0.0 if queued else max(0.0, _ASK_AFTER * left_s)
         votes = [place for place, each in enumerate(requests) if each.wants_votes] if info.members > 1 else []
-        bodies = [request.body for request in requests]
-        self._slots.send(slot, batch, bodies, ask_after_s=ask_after_s, votes=votes)
+        self._slots.send(slot, batch, [each.body for each in requests], ask_after_s=ask_after_s, votes=votes)
         for request in requests:
             if len(request.attempts) > 1:  # each has a guard of its own: the batch goes on for who has most time
                 request.deadline = max(self._answers.due(attempt.question) for attempt in request.attempts)
-        self._events.emit(BatchStarted(batch.model, len(requests), batch.reason, queued))
+        self._events.emit(BatchStarted.of(run, queued))
 
     # ------------------------------------------------------------------ results
 
@@ -342,8 +343,7 @@ class Dispatcher:
         self._deliver(sent, report, step)
         self._settle_aside()
         if not step.go:
-            size, took_s = len(sent.requests), now - batch.started
-            self._events.emit(BatchFinished(batch.model, size, took_s, batch.predicted_s, report.members, step.reason))
+            self._events.emit(BatchFinished.of(sent.run, report, now - batch.started, step.reason))
             self._answers.forget_unwanted(sent.requests)
         self._answers.margin.observe(self._clock.now() - now)
         self._scheduler.margin_s = self._answers.margin.seconds
@@ -370,9 +370,9 @@ class Dispatcher:
                 continue
             if outcome.code == "model_failed" and request.best is not None:  # a later member failed on this item
                 self._events.emit(Degraded(sent.batch.model, 1, Quality.PARTIAL, "member_failed"))
-                self._answers.give(request, request.best)
+                self._answers.give(request, because(request.best, "member_failed"))
                 continue
-            result = _result(sent, place, outcome, report)
+            result = _result(sent, place, outcome, report, step)
             is_over = not step.go and not request.attempts  # for whoever comes for it by its key
             if outcome.code == UNFINISHED:
                 if not step.go or id(request) in leaving:
@@ -386,17 +386,11 @@ class Dispatcher:
             self._events.emit(Degraded(sent.batch.model, count, Quality.PARTIAL, step.reason))
 
 
-def _result(sent: Sent, place: int, outcome: Outcome, report: Report) -> Result:
+def _result(sent: Sent, place: int, outcome: Outcome, report: Report, step: Step) -> Result:
     """What a report says of the request at this place, with how it came about."""
-    request = sent.requests[place]
+    request, is_full = sent.requests[place], report.members == report.of_members
     return Result(
-        outcome,
-        quality=Quality.FULL if report.members == report.of_members else Quality.PARTIAL,
-        members=report.members,
-        of_members=report.of_members,
-        batch_size=len(sent.requests),
-        queue_s=sent.batch.started - request.arrived,
-        timing=report.timing,
-        votes=report.votes.get(place, ""),
-        version=request.info.version,
-    )
+        outcome, Quality.FULL if is_full else Quality.PARTIAL, Source.COMPUTED, report.members, report.of_members,
+        len(sent.requests), sent.run.started - request.arrived, report.timing, report.votes.get(place, ""),
+        request.info.version, sent.run, "" if is_full else step.reason,
+    )  # fmt: skip

@@ -11,6 +11,7 @@ import msgspec
 
 from timebound.requests.request import Request
 from timebound.scheduler.ticket import Batch
+from timebound.types import Run
 
 Slot = Hashable
 
@@ -33,6 +34,7 @@ class Sent(msgspec.Struct, eq=False):
     batch: Batch
     requests: list[Request]
     stage_started: float
+    run: Run
     is_hung: bool = False
     """Its worker has been killed for it; the slot is not down yet."""
 

@@ -64,7 +64,7 @@ class Losses:
         batches = list(batches)
         count = sum(len(sent.requests) for sent in batches)
         for sent in batches:
-            self._events.emit(BatchLost(sent.batch.model, len(sent.requests), loss))
+            self._events.emit(BatchLost(sent.batch.model, len(sent.requests), loss, sent.run))
             self._drop_copies(sent)
             if loss is Loss.KILLED:
                 self.shrink(sent, is_certain=False)

@@ -110,7 +110,7 @@ class Scheduler:
         if not served.estimate.observations or soonest <= ticket.deadline - self.margin_s or served.is_in_doubt(now):
             return None
         served.last_learned = min(served.last_learned, now)
-        return Verdict("deadline_unreachable", self.retry_after_s(now))
+        return Verdict("deadline_unreachable", self.retry_after_s(now), soonest - now)
 
     def retry_after_s(self, now: float) -> float:
         """Seconds until the work that waits now is done."""

@@ -68,6 +68,7 @@ class Verdict:
 
     reason: str  # "deadline_unreachable", "queue_full"
     retry_after_s: float
+    predicted_s: float | None = None  # from now until it would be done
 
 
 @dataclass(slots=True, frozen=True)

@@ -51,6 +51,13 @@ class EnsembleRunner(Runner):
         return self.report(batch, outputs, self.clock.now() - start)
 
     def report(self, batch: Prepared, outputs: Sequence[Any], infer_s: float, members: int | None = None) -> Report:
+        report = self._report(batch, outputs, infer_s, members)
+        if not batch.members_s:
+            return report
+        timing = msgspec.structs.replace(report.timing, members_s=tuple(batch.members_s))
+        return msgspec.structs.replace(report, timing=timing)
+
+    def _report(self, batch: Prepared, outputs: Sequence[Any], infer_s: float, members: int | None) -> Report:
         if not batch.votes:
             return super().report(batch, outputs, infer_s, members)
         plain = [out.output if isinstance(out, _Voted) else out for out in outputs]
@@ -65,6 +72,7 @@ class EnsembleRunner(Runner):
         """Outputs after all members, or None if the ensemble was told to leave it at fewer."""
         stacked = stack(batch.items)
         start = self.clock.now()
+        since = start
         broken: list[Exception] = []
         votes = Votes() if batch.votes else None
 
@@ -73,7 +81,10 @@ class EnsembleRunner(Runner):
             return rows if votes is None else self._with_votes(rows, votes, stacked)
 
         def report(infer: Callable[[], Any], members: int) -> bool:
-            infer_s = self.clock.now() - start
+            nonlocal since
+            now = self.clock.now()
+            batch.members_s.append(now - since)
+            infer_s = now - start
             so_far = self.report(batch, unstacked(infer), infer_s, members)
             if infer_s < batch.ask_after_s:  # no need to wait for a decision; but the next member may hang or fail
                 so_far = msgspec.structs.replace(so_far, is_note=True)
@@ -82,6 +93,8 @@ class EnsembleRunner(Runner):
             except Exception as error:
                 broken.append(error)
                 raise
+            finally:
+                since = self.clock.now()
 
         steps = Steps(lambda: self.model.infer(stacked), report)
         try:
@@ -91,7 +104,9 @@ class EnsembleRunner(Runner):
             if broken:  # it was the asking that failed, not the model
                 raise
             self.memory_failures += is_for_want_of_memory(error)
+            batch.members_s.clear()
             return self.infer_apart(batch.items, self._infer_with_votes if batch.votes else self.infer)
+        batch.members_s.append(self.clock.now() - since)
         return outputs if steps.is_complete else None
 
     def _infer_with_votes(self, items: Sequence[Any]) -> list[Any]:

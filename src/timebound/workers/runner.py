@@ -42,6 +42,7 @@ class Prepared:
         self.prepare_s = 0.0
         self.ask: Ask | None = None
         self.ask_after_s = 0.0
+        self.members_s: list[float] = []
         self.cores = 1
         self.votes: Collection[int] = ()
         """Places of the items that want the members' votes."""
