@@ -13,6 +13,7 @@ from typing import Protocol
 
 import uvloop
 
+from timebound.admission import Gate
 from timebound.config import Config
 from timebound.errors import SetupError
 from timebound.gateway import Gateway, logs_json
@@ -45,7 +46,7 @@ class Front(Protocol):
 
 
 FRONTS: tuple[Callable[..., Front | None], ...] = (HttpFront,)
-"""Every way in, the main one first. Each gets the gateway and the options; None says that it is not wanted."""
+"""Every way in, the main one first. Each gets the gateway, the options and the gate; None: it is not wanted."""
 
 
 class Server:
@@ -67,7 +68,16 @@ class Server:
         self._access_log = AccessLog(gateway.events) if config.access_log else None
         log_life(gateway.events)
         gateway.catalogue.listen(warn_if_slow, lambda name, successor: None)
-        made = [make(gateway, config, reload=self.reload, metrics=self.metrics.render) for make in fronts or FRONTS]
+        self._gate = Gate(
+            keys=config.keys,
+            max_held=config.max_held or max(256_000_000, 4 * config.max_body),
+            max_per_address=config.max_per_address,
+        )
+        self._gate.held.make_room = gateway.requests.unwaited.make_room
+        made = [
+            make(gateway, config, gate=self._gate, reload=self.reload, metrics=self.metrics.render)
+            for make in fronts or FRONTS
+        ]
         self.fronts = [front for front in made if front is not None]
         for front in self.fronts:
             self.metrics.gauges |= front.gauges()
@@ -133,6 +143,7 @@ class Server:
 
     async def reload(self) -> list[str]:
         """Load the target and the keys again and switch to them; the models served now. Raises `SetupError`."""
+        self._gate.read_again()
         for front in self.fronts:
             front.read_again()
         return await self.gateway.reload()

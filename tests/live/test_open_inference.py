@@ -370,7 +370,11 @@ def test_api_keys_hold_as_on_other_routes(tmp_path: Path) -> None:
         assert serving.http.post(ECHO, json=asked, headers={"X-API-Key": serving.toy}).status_code == 403
         for path in ("/v2", "/v2/models/echo", "/v2/repository/index"):
             assert serving.http.get(path).status_code == 401
-        assert serving.http.get("/v2/models/echo", headers={"X-API-Key": serving.toy}).status_code == 404
+        told = set()
+        for name in ("echo", "nobody"):  # whether there is such a model is not told to who may not ask it
+            told.add(serving.http.get(f"/v2/models/{name}", headers={"X-API-Key": serving.toy}).text)
+            told.add(serving.http.post(f"/v2/models/{name}/infer", headers={"X-API-Key": serving.toy}, json=asked).text)
+        assert told == {'{"error":"the key of \'toy\' is not for this model"}'}
         assert serving.http.get("/v2/repository/index", headers={"X-API-Key": serving.toy}).json() == []
         assert serving.http.get("/v2/health/ready").status_code == 200
         many = serving.http.post(ECHO, json={"inputs": [value(1, 2, 3)]}, headers={"X-API-Key": serving.lab})

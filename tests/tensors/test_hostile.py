@@ -11,7 +11,8 @@ import pytest
 from timebound.body import FirstLook
 from timebound.errors import KeyReused, Refusal, RequestError
 from timebound.http.surfaces.oip import OpenInference, first_error
-from timebound.tensors.request import Facts, Told, read
+from timebound.tensors.given import Facts
+from timebound.tensors.request import Told, read
 from timebound.tensors.rows import RowFacts, RowReader
 from timebound.types import ModelInfo, Tensor
 

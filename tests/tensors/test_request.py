@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from timebound.errors import RequestError
+from timebound.tensors.given import Facts, Infer
 from timebound.tensors.item import pack, unpack
-from timebound.tensors.request import Facts, Infer, Reader, Told, read
+from timebound.tensors.request import Reader, Told, read
 from timebound.types import Tensor
 
 FACTS = Facts([Tensor("x", "FP32", [-1, 2]), Tensor("t", "BYTES", [-1], True)], ["y"], False)

@@ -8,10 +8,9 @@ import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 from timebound import operator_socket
-from timebound.admission import Held, Keys, Peers
+from timebound.admission import Gate
 from timebound.clock import wall
 from timebound.config import Config
 from timebound.gateway import Gateway
@@ -21,6 +20,7 @@ from timebound.http.app import App
 from timebound.http.bounded import Limits, State
 from timebound.http.control import Control
 from timebound.http.cors import Cors
+from timebound.http.described import Described
 from timebound.http.intake import Intake
 from timebound.http.large import Large
 from timebound.http.listener import Listener, bind
@@ -45,17 +45,16 @@ class HttpFront:
         gateway: Gateway,
         config: Config,
         *,
+        gate: Gate,
         reload: Callable[[], Awaitable[list[str]]],
         metrics: Callable[[], tuple[bytes, str]],
     ) -> None:
         self._config = config
-        self._keys = Keys(Path(config.keys).expanduser()) if config.keys is not None else None
-        self._held = Held(config.max_held or max(256_000_000, 4 * config.max_body))
-        self._held.make_room = gateway.requests.unwaited.make_room
+        self._held, self._peers = gate.held, gate.peers
         self._admin = Admin(config.admin_token)
         self._access: Access | None = None
-        if self._keys is not None:
-            self._access = Access(self._keys, self._admin, gateway.clock, has_open_metrics=config.open_metrics)
+        if gate.keys is not None:
+            self._access = Access(gate.keys, self._admin, gateway.clock, has_open_metrics=config.open_metrics)
         self._cors = Cors(config.cors_origins.split(",")) if config.cors_origins is not None else None
         self._routes = Routes()
         gateway.catalogue.listen(self._routes.add, lambda name, successor: self._routes.remove(name))
@@ -80,7 +79,6 @@ class HttpFront:
             self._proxies = Proxies(
                 config.trusted_proxies, longest_s=config.max_deadline, clock=gateway.clock, wall=wall
             )
-        self._peers = Peers(config.max_per_address)
         self._tls = Tls(config.tls_cert, config.tls_key) if config.tls_cert and config.tls_key else None
         self._scheme = "http" if self._tls is None else "https"
         self.address = ""
@@ -122,7 +120,7 @@ class HttpFront:
             metrics=metrics,
             results=Results(gateway.store, gateway.requests.is_running, admin, has_clients=self._access is not None),
             control=Control(gateway, reload, admin),
-            open_inference=OpenInferenceRoutes(gateway, admin, self._access, metrics),
+            open_inference=OpenInferenceRoutes(Described(gateway, metrics), admin, self._access),
             access=self._access,
             cors=self._cors,
             held=self._held,
@@ -160,11 +158,9 @@ class HttpFront:
         return sum(await asyncio.gather(self._listener.close(patience_s), self._operators.close(patience_s)))
 
     def read_again(self) -> None:
-        """Take the API keys and the certificate as their files have them now; raises `SetupError`."""
+        """Take the certificate as its files have it now; raises `SetupError`."""
         if self._tls is not None:
             self._tls.read_again()
-        if self._keys is not None:
-            self._keys.read()
 
     def gauges(self) -> dict[str, tuple[str, Callable[[], float]]]:
         """What metrics show of it: name -> (help, read)."""

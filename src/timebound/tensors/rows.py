@@ -16,8 +16,10 @@ import msgspec
 from timebound.body import FirstLook, read_json
 from timebound.errors import RequestError
 from timebound.store.fingerprint import of_json
+from timebound.tensors.asked import MOST_ITEMS
+from timebound.tensors.given import Cut
 from timebound.tensors.packing import unpacked
-from timebound.tensors.request import MOST_ITEMS, Cut, Told
+from timebound.tensors.request import Told
 from timebound.types import ModelInfo
 
 _OBJECT = ord("{")

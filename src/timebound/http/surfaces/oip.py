@@ -11,8 +11,9 @@ from timebound.http.problems import detail_of, headers_of, said
 from timebound.http.surfaces.base import Asked, Item, Read, Reply
 from timebound.reading import Errand, is_heavy
 from timebound.tensors import packing
+from timebound.tensors.given import Facts, Infer
 from timebound.tensors.item import MEDIA
-from timebound.tensors.request import Facts, Infer, Told, has_many_values, is_laborious, read
+from timebound.tensors.request import Told, has_many_values, is_laborious, read
 from timebound.tensors.response import Column, outputs_of, raw_outputs, response
 from timebound.types import Body, ModelInfo, Quality, Question, Result
 
