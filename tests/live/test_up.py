@@ -22,6 +22,7 @@ import pytest
 from tests.live.serving import MODELS, PATIENCE_S, Serving, clean_environment, eventually
 
 from timebound.cli import main
+from timebound.stack.workers import children
 
 pytestmark = pytest.mark.live
 
@@ -32,21 +33,25 @@ class Up:
     def __init__(self, folder: Path) -> None:
         self.port = _free_ports(4)
         self._computed = folder / "computed"
+        self._log = folder / "log"
 
     def __enter__(self) -> Self:
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "timebound", "up", str(MODELS / "counts.py"), "--port", str(self.port)],
-            env={**clean_environment(), "COMPUTED": str(self._computed)},
-            stdin=subprocess.DEVNULL,
-        )
+        with self._log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "timebound", "up", str(MODELS / "counts.py"), "--port", str(self.port)],
+                env={**clean_environment(), "COMPUTED": str(self._computed)},
+                stdin=subprocess.DEVNULL,
+                stderr=log,
+            )
         self.http = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=PATIENCE_S, trust_env=False)
-        eventually(self.is_ready, "nginx with a ready server behind it")
+        eventually(lambda: self.is_ready() and self.says_up(), "nginx with a ready server behind it")
         return self
 
     def __exit__(self, *error: object) -> None:
         self.http.close()
         self.process.kill()
         self.process.wait()
+        print(self._log.read_text(), file=sys.stderr)
         eventually(lambda: not self.left(), "no process that outlives the command")
 
     def is_ready(self) -> bool:
@@ -54,6 +59,10 @@ class Up:
         with suppress(httpx.TransportError):
             return self.http.get("/readyz").status_code == 200
         return False
+
+    def says_up(self) -> bool:
+        """Whether the command has seen all of it answer; what ends before that ends the command."""
+        return '"message":"up"' in self._log.read_text()
 
     def answers_itself(self, number: int) -> bool:
         """Whether this server is ready."""
@@ -66,6 +75,11 @@ class Up:
         """The gateways' processes."""
         return [pid for pid in self.left() if b"serve" in _command(pid)]
 
+    def nginx(self) -> tuple[int, set[int]] | None:
+        """nginx's master, which the command started itself, and its processes; None while there is none."""
+        masters = [pid for pid in children(self.process.pid) if _command(pid).startswith(b"nginx: master")]
+        return (masters[0], children(masters[0])) if masters else None
+
     def left(self) -> list[int]:
         """Every process of the stack that lives, known by what it was told."""
         told = (str(self.port).encode(), *(str(self.port + place).encode() for place in (1, 2, 3)))
@@ -76,11 +90,9 @@ class Up:
         return self.http.post("/count", json={"value": value, "id": f"up-{value}"})
 
     def ask_again_if_cut(self, value: int) -> httpx.Response:
-        """As clients do: a reload closes idle connections, and nginx's old processes know servers that have left."""
+        """As clients do: a reload of nginx closes idle connections."""
         with suppress(httpx.RemoteProtocolError, httpx.ReadError):
-            answer = self.ask(value)
-            if answer.status_code != 502:
-                return answer
+            return self.ask(value)
         body = {"value": value, "id": f"up-{value}"}
         return httpx.post(f"http://127.0.0.1:{self.port}/count", json=body, timeout=PATIENCE_S, trust_env=False)
 
@@ -114,6 +126,19 @@ def test_every_request_is_answered_while_a_server_is_killed_and_it_comes_back(up
         os.kill(before[0], signal.SIGKILL)
         assert {answer.status_code for answer in answers} == {200}
     eventually(lambda: len(up.servers()) == 2 and before[0] not in up.servers(), "another server in its place")
+
+
+def test_a_killed_nginx_leaves_nothing_behind_and_another_takes_its_place(up: Up) -> None:
+    def other() -> bool:
+        found = up.nginx()
+        return found is not None and found[0] != master and bool(found[1]) and up.is_ready()
+
+    master, workers = up.nginx() or (0, set())
+    assert workers
+    os.kill(master, signal.SIGKILL)
+    eventually(other, "another nginx that answers")
+    assert not [pid for pid in workers if _command(pid)]
+    assert up.ask(800).status_code == 200
 
 
 def test_servers_come_and_go_on_a_signal_and_no_request_fails(up: Up) -> None:

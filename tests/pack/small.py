@@ -49,9 +49,10 @@ def texts(folder: Path, *kinds: str, **flags: object) -> dict[str, str]:
 
 def main() -> None:
     """Write the golden files anew."""
-    shutil.rmtree(GOLDEN, ignore_errors=True)
     with tempfile.TemporaryDirectory() as folder:
-        for name, text in texts(Path(folder), deadline="250ms").items():
+        files = texts(Path(folder), deadline="250ms")
+        shutil.rmtree(GOLDEN, ignore_errors=True)
+        for name, text in files.items():
             file = GOLDEN / name
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text)

@@ -34,7 +34,7 @@ def unknown(found: Mapping[str, Any], known: set[str], what: str) -> str:
 
 _SERVICE = {"image", "build", "command", "user", "ports", "volumes", "tmpfs", "depends_on", "stop_signal",
             "stop_grace_period", "deploy", "scale", "environment", "healthcheck", "restart", "read_only",
-            "cap_drop", "security_opt"}  # fmt: skip
+            "cap_drop", "security_opt", "cpu_shares"}  # fmt: skip
 
 
 def compose(document: Document) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import shutil
 import signal
@@ -18,12 +19,18 @@ from timebound.config import Config
 from timebound.errors import SetupError
 from timebound.stack.part import Part
 from timebound.stack.ports import check_free
+from timebound.stack.workers import children, takes_requests
+
+log = logging.getLogger("timebound.stack")
 
 _HERE = Path(__file__).parent
 _PATIENCE_S = 1.0
 """For an answer that shows that a part is there."""
 _LAST_WORDS_S = 5.0
 """What a server may take to leave beyond its grace time."""
+_RELOAD_S = 5.0
+"""What nginx may take to be done with its old configuration; it takes tenths of a second."""
+_LOOK_EVERY_S = 0.02
 _HOST = "127.0.0.1"
 """Where the servers listen: for nginx, on this machine."""
 
@@ -110,22 +117,32 @@ class Stack:
                 server.kill()
                 raise
             self.servers.append(server)
-            self._tell_nginx()
+            await self._tell_nginx()
 
     async def shrink(self) -> None:
         """One server fewer, but never none: nginx leaves it alone first, and then it finishes what it has."""
         async with self._changing:
             if len(self.servers) > 1:
                 server = self.servers.pop()
-                self._tell_nginx()
+                await self._tell_nginx()
                 leaving = asyncio.create_task(server.stop(self._patience_s))
                 self._leaving.add(leaving)
                 leaving.add_done_callback(self._leaving.discard)
                 await asyncio.shield(leaving)  # who is told to stop now waits for it too
 
-    def _tell_nginx(self) -> None:
+    async def _tell_nginx(self) -> None:
+        """Return when nothing of nginx gives new requests to the servers that it had before."""
         self._write_configuration()
+        if self.nginx.pid is None:  # it is started again, and reads the new one then
+            return
+        before = children(self.nginx.pid)
         self.nginx.signal(signal.SIGHUP)
+        end = self._clock.now() + _RELOAD_S
+        while any(map(takes_requests, before)):
+            if self._clock.now() > end:
+                log.warning("nginx goes on with its old configuration; its lines above say why")
+                return
+            await asyncio.sleep(_LOOK_EVERY_S)
 
     # ------------------------------------------------------------------ the parts
 
