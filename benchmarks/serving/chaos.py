@@ -3,7 +3,9 @@
 Parts: `faults` (workers and understudy killed and stopped, items that crash or hang their worker, also with another
 field each time, one that hogs memory, Redis killed and paused, and all that `honest` has, at 0.8 times the capacity),
 `honest` (reloads, also racing each other, clients that leave, also with keys and long limits, requests that take long,
-requests sent twice: no worker may be lost by these, `killed_honest`), and `reloads` (20 of them in 60 s at 0.7 times).
+requests sent twice: no worker may be lost by these, `killed_honest`), `reloads` (20 of them in 60 s at 0.7 times) and
+`varied` (a deadly item each second, no two alike: how many of the innocent the model does not answer,
+`varied_lost_share`).
 In all of them the first batch of each size takes long in each worker. Every request must get exactly one answer, before
 its deadline, and not a wrong one; the guilty items alone may get `crashes_worker`. The model sleeps for a known time:
 the capacity is known.
@@ -36,7 +38,7 @@ import uvloop
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from benchmarks.serving.apps import chaos_app
-from benchmarks.tools.bars import conclude, zero
+from benchmarks.tools.bars import Bar, conclude, zero
 from benchmarks.tools.commandline import Failed, add_choice, finish, options_parser, say
 from benchmarks.tools.contestants import ROOT
 from benchmarks.tools.ledger import Entry, Ledger
@@ -48,7 +50,7 @@ from benchmarks.tools.troubles import ADMIN_PATIENCE_S, Troubles
 from timebound.clock import MonotonicClock
 from timebound.lab.load.client import fetch
 
-PARTS = ("faults", "honest", "reloads")
+PARTS = ("faults", "honest", "reloads", "varied")
 WORKERS = 2
 FAULT_LOAD, RELOAD_LOAD = 0.8, 0.7
 FAULTS_S, QUICK_FAULTS_S = 600.0, 24.0
@@ -56,9 +58,12 @@ HONEST_S, QUICK_HONEST_S = 120.0, 8.0
 RELOADS, RELOADS_S = 20, 60.0
 QUICK_RELOADS = 4
 HONEST_LOAD = 0.6
+VARIED_S, QUICK_VARIED_S = 60.0, 20.0
+VARIED_LOAD = 0.4
+VARIED_EVERY_S = 1.0
 PAUSE_S, HONEST_PAUSE_S = (0.5, 2.5), (0.2, 0.8)
 BAD = ("lost", "late", "wrong", "answered_twice", "mixed_batches", "stale", "reloads_failed_requests", "killed_honest")
-BARS = zero(*BAD)
+BARS = (*zero(*BAD), Bar("varied_lost_share", at_most=0.01))
 STILL_S = 0.008
 """A watcher that asks for nothing and waits longer than this for a core is on a machine that others keep busy."""
 LAST_S = 0.4
@@ -103,8 +108,10 @@ class Run:
                 port = self._start(running, app, redis)
                 running.enter_context(self._stillness.beside(self._pid))
                 troubles = Troubles(port, app, redis, self._options.seed)
-                run = {"faults": self._faults, "honest": self._honest, "reloads": self._reloads}[part]
-                uvloop.run(run(port, troubles))
+                runs = {
+                    "faults": self._faults, "honest": self._honest, "reloads": self._reloads, "varied": self._varied
+                }  # fmt: skip
+                uvloop.run(runs[part](port, troubles))
         return self.figures
 
     def _start(self, running: ExitStack, app: Path, redis: Redis | None) -> int:
@@ -165,6 +172,26 @@ class Run:
         self.figures["reloads"] = count
         self.figures["reloads_took_s"] = round(took_s, 1)
         self.figures["reloads_failed_requests"] = sum(entry.status != 200 for entry in ledger.entries)
+
+    async def _varied(self, port: int, troubles: Troubles) -> None:
+        """A deadly item each second, no two of them alike: how many of the innocent are not answered by the model."""
+        seconds = QUICK_VARIED_S if self._options.quick or self._options.seconds else VARIED_S
+        async with self._load(port, VARIED_LOAD) as ledger:
+            end = self._now() + seconds
+            await asyncio.sleep(1.0)
+            while self._now() < end:
+                self._begin("poison_varied")
+                await troubles.vary(ledger, 1, VARIED_EVERY_S)
+        deaths = await _metric(port, "timebound_worker_deaths_total")
+        self._settle("varied", ledger, troubles)
+        innocent = [entry for entry in ledger.entries if not entry.harm]
+        unserved = [entry for entry in innocent if entry.quality != "full"]
+        self.figures |= {
+            "varied_innocent": len(innocent),
+            "varied_lost": len(unserved),
+            "varied_lost_share": round(len(unserved) / len(innocent), 4),
+            "varied_deaths": deaths,
+        }
 
     def _begin(self, name: str) -> None:
         self._fault = name

@@ -19,7 +19,7 @@ from timebound.clock import MonotonicClock
 from timebound.lab.load.client import fetch
 
 ADMIN_PATIENCE_S = 60.0
-VARIED = 4
+VARIED, VARIED_EVERY_S = 4, 0.4
 SLOW_LIMIT_S = 6.0
 LEAVING = "Idempotency-Key: leaving-NUMBER\r\nTimebound-Timeout-Ms: 60000\r\n"
 
@@ -65,12 +65,12 @@ class Troubles:
             "hedges": lambda: self.hedge(ledger),
         }
 
-    async def vary(self, ledger: Ledger) -> None:
+    async def vary(self, ledger: Ledger, times: int = VARIED, every_s: float = VARIED_EVERY_S) -> None:
         """One deadly item after the other, each with another field."""
-        for _ in range(VARIED):
+        for _ in range(times):
             n, salt = self._random.randrange(10**6), self._random.randrange(1, 10**6)
             ledger.send(n, "crash", "poison_varied", salt=salt)
-            await asyncio.sleep(0.4)
+            await asyncio.sleep(every_s)
 
     async def be_slow(self, ledger: Ledger) -> None:
         """A request that takes long among quick ones, and has asked for the time."""

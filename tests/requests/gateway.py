@@ -94,15 +94,20 @@ class World:
         self.dispatcher.slots_down(slots, loss)
 
     def submit(
-        self, *names: str, key: str | None = None, timeout_s: float | None = None, body_of_key: bytes | None = b"same"
+        self,
+        *names: str,
+        key: str | None = None,
+        timeout_s: float | None = None,
+        body_of_key: bytes | None = b"same",
+        request_id: str | None = None,
     ) -> None:
-        """Hand requests in; each one's body is its own name, or with a key the same for all."""
+        """Hand requests in, each alone or all as one; each one's body is its own name, or with a key the same."""
         for name in names:
             now = self.clock.now()
             deadline = now + (self.info.deadline_s if timeout_s is None else timeout_s)
             body = name.encode() if key is None or body_of_key is None else body_of_key
             fingerprint = b"" if key is None else body
-            request = Question(name, "m", body, now, deadline, key, fingerprint=fingerprint)
+            request = Question(request_id or name, "m", body, now, deadline, key, fingerprint=fingerprint)
             self.attempts[name] = self.dispatcher.submit(request, self._deliver_to(name))
 
     def _deliver_to(self, name: str) -> Callable[[Result | RequestError], None]:

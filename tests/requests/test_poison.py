@@ -10,7 +10,7 @@ from tests.requests.gateway import World
 from timebound.errors import CrashesWorker, Refusal
 from timebound.events import BatchesShrunk
 from timebound.requests.identity import Identity
-from timebound.requests.kin import MOST_TRAITS, Kin
+from timebound.requests.kin import MOST_TRAITS, Kin, Likeness
 from timebound.requests.quarantine import FIRST_LOCK_S, LONGEST_LOCK_S, MOST_BODIES, OFTEN, Quarantine, mark_of
 from timebound.requests.request import Request
 from timebound.scheduler.served import Served
@@ -578,4 +578,4 @@ def test_who_is_answered_after_all_leaves_no_blame_behind() -> None:
         kin.blame(request, 0.0, 0.5)
         kin.clear(request)
     world.submit(poison(9))
-    assert not kin.meet(world.attempts[poison(9)].request, 1.0)
+    assert kin.meet(world.attempts[poison(9)].request, 1.0) is Likeness.NONE

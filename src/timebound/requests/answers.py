@@ -156,7 +156,9 @@ class Answers(Attempts):
         if reason == "removed":
             return RequestError("the model is no longer served", code="unknown_model")
         if reason == "crashes_worker":
-            return CrashesWorker("workers died or hung on this request alone, so it is not tried again for a while")
+            return CrashesWorker(
+                "workers died or hung on this request or on others like it, so it is not tried again for a while"
+            )
         if reason == "too_long":
             return BadInput("this request is longer than the model takes; send a shorter one", code="too_long")
         if reason not in _REFUSALS:

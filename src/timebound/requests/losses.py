@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from math import inf
 
 from timebound.clock import Clock
 from timebound.errors import CopyLost
 from timebound.events import BatchesShrunk, BatchLost, Events, Quarantined
 from timebound.requests.answers import Answers
 from timebound.requests.floor import Floor, Sent, Slot, Slots
-from timebound.requests.kin import Kin
-from timebound.requests.quarantine import Quarantine, mark_of
+from timebound.requests.groups import Group, Groups, group_of
+from timebound.requests.kin import Kin, Likeness
+from timebound.requests.quarantine import SUSPECT_S, Quarantine, mark_of
 from timebound.requests.request import Request
 from timebound.requests.trials import Trials
 from timebound.requests.watchdog import Watchdog
 from timebound.scheduler.scheduler import Scheduler
 from timebound.scheduler.ticket import Batch
 from timebound.types import Loss
+
+_OWN_DOING = (Loss.CRASHED, Loss.HUNG)
+"""A loss by what the worker ran."""
 
 
 class Losses:
@@ -41,6 +46,8 @@ class Losses:
         self._events = events
         self._quarantine = Quarantine()
         self._kin = Kin()
+        self._groups = Groups()
+        self._last_own_doing = -inf
         self.trials = Trials(slots.worker_of)
         """Where suspects run, while there are any."""
         answers.watch = Watchdog(floor.watched, limit_s=self._hang_limit_s, on_hang=self._kill).look
@@ -61,14 +68,14 @@ class Losses:
             self.trials.lost(self._worker_of(slots[0]))
         for slot in slots:
             self._floor.ran.pop(self._worker_of(slot), None)
-        batches = list(batches)
+        batches, is_row = list(batches), self._is_row(loss)
         count = sum(len(sent.requests) for sent in batches)
         for sent in batches:
             self._events.emit(BatchLost(sent.batch.model, len(sent.requests), loss, sent.run))
             self._drop_copies(sent)
             if loss is Loss.KILLED:
                 self.shrink(sent, is_certain=False)
-            guilty = self._blame(sent.requests, loss, of=count)
+            guilty = self._blame(sent.requests, loss, of=count, is_row=is_row)
             self._scheduler.batch_lost(sent.batch, self._clock.now(), guilty)
             if guilty is not None:
                 self._lock_up(guilty, loss)
@@ -119,7 +126,10 @@ class Losses:
         mark, now = mark_of(request), self._clock.now()
         if self._quarantine.locked_s(mark, now):
             return True
-        request.is_kin = self._kin.meet(request, now)
+        likeness = self._kin.meet(request, now)
+        if likeness is Likeness.DEADLY:
+            return True
+        request.is_kin = request.can_wait = likeness is Likeness.KIN
         if request.is_kin:
             self._quarantine.suspect(mark, now, is_kin=True)
         request.is_suspect = request.is_kin or self._quarantine.is_suspect(mark, now)
@@ -133,31 +143,53 @@ class Losses:
                 self._quarantine.clear(mark_of(request))
                 self._kin.clear(request)
 
-    def _blame(self, requests: list[Request], loss: Loss, *, of: int) -> Request | None:
+    def _is_row(self, loss: Loss) -> bool:
+        """Whether workers are lost by what they run again and again: one such loss may be an accident."""
+        if loss not in _OWN_DOING:
+            return False
+        now, last = self._clock.now(), self._last_own_doing
+        self._last_own_doing = now
+        return now - last < SUSPECT_S
+
+    def _blame(self, requests: list[Request], loss: Loss, *, of: int, is_row: bool) -> Request | None:
         """Make suspects of a lost batch's items, `of` so many in that worker; the one that is proven guilty."""
         # The first SIGKILL from outside says nothing about the batch, and a process that was stopped never does.
-        is_own_doing = loss in (Loss.CRASHED, Loss.HUNG)
+        is_own_doing = loss in _OWN_DOING
         if not is_own_doing and loss is not Loss.KILLED:
             return None
-        now = self._clock.now()
+        now, is_alone = self._clock.now(), of == len(requests) == 1
         for request in requests:
             if is_own_doing or request.losses:
                 request.is_suspect = True
+                request.can_wait |= is_row
                 self._quarantine.suspect(mark_of(request), now)
             if is_own_doing:
                 self._kin.blame(request, now, 1.0 / of)
-        if of == len(requests) == 1 and self._quarantine.lost_alone(mark_of(requests[0]), loss, now):
+        if is_own_doing and (group := self._groups.lost(requests)) is not None:
+            self._take_apart(group)
+        if is_alone and self._quarantine.lost_alone(mark_of(requests[0]), loss, now):
             return requests[0]
         return None
 
+    def _take_apart(self, group: Group) -> None:
+        """What waits of this group is suspect as well, and runs alone."""
+        for other in self._answers.queued():
+            if not other.is_suspect and group_of(other) == group:
+                self._scheduler.withdraw(other)
+                other.is_wanted = other.is_suspect = other.can_wait = True
+                self._quarantine.suspect(mark_of(other), self._clock.now(), is_kin=True)
+                verdict = self._scheduler.offer(other, self._clock.now())
+                if verdict is not None:
+                    self._answers.give_up(other, verdict.reason, verdict.retry_after_s)
+
     def _lock_up(self, guilty: Request, loss: Loss) -> None:
         """It fails, and so does whoever waits with the same body; attempts to come are told at once."""
-        mark = mark_of(guilty)
+        mark, group = mark_of(guilty), self._groups.proven(guilty)
         self._kin.blame(guilty, self._clock.now())
         self._events.emit(Quarantined(guilty.info.name, self._quarantine.locked_s(mark, self._clock.now()), loss))
         self._answers.give_up(guilty, "crashes_worker")
         for other in self._answers.queued():
-            if mark_of(other) == mark:
+            if mark_of(other) == mark or (group is not None and group_of(other) == group):
                 self._scheduler.withdraw(other)
                 self._answers.give_up(other, "crashes_worker")
 

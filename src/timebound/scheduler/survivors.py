@@ -110,13 +110,13 @@ class Trouble:
     def can_wait(self, models: dict[str, Served], start: float, least_s: float, *, is_needed: bool) -> bool:
         """Whether the suspects whose turn it is can be in time if they start a little later, and somebody needs that.
 
-        Those who were suspects before anything was lost with them can wait in any case.
+        Where workers are lost again and again, they wait in any case: none that others need is risked.
         """
         first = self.suspects.first
         if first is None or first[0] not in models:
             return False
         model, tickets = first
-        if any(ticket.is_kin for ticket in tickets):
+        if any(ticket.can_wait for ticket in tickets):
             return True
         estimate = models[model].estimate
         needs_s = estimate.safe * estimate.predict(len(tickets), max(t.size for t in tickets))

@@ -53,6 +53,7 @@ class Ticket(msgspec.Struct, eq=False):
     members_done: int = 0
     losses: int = 0  # batches that died under this ticket
     is_kin: bool = False  # it was a suspect from the start, for what it has in common with those that were guilty
+    can_wait: bool = False  # it is not run in the last worker that others need, even if its time runs out
     is_suspect: bool = False  # it may be what killed a worker: it runs apart, alone in a worker
     phase: Phase = Phase.ACCEPTED
     is_wanted: bool = True  # somebody still wants the answer
