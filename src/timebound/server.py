@@ -62,7 +62,9 @@ class Server:
     ) -> None:
         self._config = config
         gateway = self.gateway = Gateway(target, config, cores=cores)
-        self.metrics = Metrics(gateway.events, gateway.gauges(), gateway.supervisor.memory)
+        self.metrics = Metrics(
+            gateway.events, gateway.gauges(), gateway.supervisor.usage, gateway.catalogue.models.values
+        )
         self.signals = Signals(gateway.events, lambda now: Look(*gateway.load(now)), is_told=logs_json(config))
         self.metrics.gauges |= self.signals.gauges()
         self._access_log = AccessLog(gateway.events) if config.access_log else None

@@ -66,7 +66,9 @@ class Reverser(tb.Model):
 class Gateway:
     """Every room but the processes: batches run in this one, at the next turn of the loop."""
 
-    def __init__(self, models: Sequence[tb.Model], *, metrics: Callable[[], tuple[bytes, str]] | None = None) -> None:
+    def __init__(
+        self, models: Sequence[tb.Model], *, metrics: Callable[[str], tuple[bytes, str]] | None = None
+    ) -> None:
         clock, events = ManualClock(), Events()
         self._runners = {runner.name: runner for runner in (Runner(model, clock) for model in models)}
         self.store: Store = Memory(1_000_000, clock)
@@ -318,7 +320,7 @@ def test_the_files_of_the_pages_are_served_and_nothing_above_them() -> None:
 
 
 def test_something_broken_in_the_server_is_answered_neutrally() -> None:
-    def broken() -> tuple[bytes, str]:
+    def broken(accept: str) -> tuple[bytes, str]:
         raise RuntimeError("secret")
 
     async def run() -> httpx.Response:

@@ -226,7 +226,7 @@ def test_who_has_a_key_for_one_model_sees_only_that(tmp_path: Path) -> None:
         assert "/toy-path" in serving.http.get("/openapi.json", headers=toys).json()["paths"]
         metrics = serving.http.get("/metrics", headers=toys).text
         assert 'timebound_client_requests_total{client="toy",code="ok"} 1.0' in metrics
-        assert 'timebound_request_seconds_count{model="toy"} 1.0' in metrics
+        assert 'timebound_request_seconds_count{model="toy",version="1"} 1.0' in metrics
         assert serving.http.get("/v1/models/toy/samples", headers=toys).status_code == 200
         # And asked for by name or path, a model of others is as good as none
         for name in ("shop", "nope"):

@@ -117,8 +117,10 @@ def test_the_openapi_document_lists_the_model_and_the_probes(demo: Serving) -> N
 def test_metrics_count_the_answers(demo: Serving) -> None:
     demo.http.post("/inference", json=body(1, "counted"))
     text = demo.http.get("/metrics").text
-    assert re.search(r'^timebound_requests_total{code="ok",model="handwriting",status="200"} [1-9]', text, re.M)
-    assert re.search(r'^timebound_request_seconds_bucket{le="\+Inf",model="handwriting"} [1-9]', text, re.M)
+    assert re.search(
+        r'^timebound_requests_total{code="ok",model="handwriting",status="200",version="1"} [1-9]', text, re.M
+    )
+    assert re.search(r'^timebound_request_seconds_bucket{le="\+Inf",model="handwriting",version="1"} [1-9]', text, re.M)
 
 
 def test_a_python_file_is_served_at_its_own_path_and_by_its_name() -> None:

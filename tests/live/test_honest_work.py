@@ -43,8 +43,10 @@ def test_a_model_that_is_slow_once_at_each_batch_size_comes_up_and_serves() -> N
     with Serving(MODELS / "patient.py", *flags, environment={"FIRST_S": "2"}) as serving:
         answers = asyncio.run(ask_for(18.0, serving))
         assert serving.gauge("worker_deaths_total") == 0
-        within = 'request_seconds_bucket{le="1.0",model="patient"}'
-        assert serving.gauge(within) == serving.gauge('request_seconds_count{model="patient"}') == len(answers)
+        within = 'request_seconds_bucket{le="1.0",model="patient",version="1"}'
+        assert (
+            serving.gauge(within) == serving.gauge('request_seconds_count{model="patient",version="1"}') == len(answers)
+        )
     # Everybody was told in time, with the fallback's quality while it warmed up and the model's from then on
     counts = Counter(quality for _, quality in answers)
     # A few 504s are no wonder where other tests take the cores from whoever computes fallbacks

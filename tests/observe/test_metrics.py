@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics_families
 from prometheus_client.parser import text_string_to_metric_families
 
 from timebound.events import Answered, BatchFinished, BatchLost, BatchStarted, Events, Refused, WorkerDown, WorkerUp
 from timebound.observe.metrics import SECONDS, Metrics
-from timebound.types import Loss, Outcome, Quality, Question, Result, Source
+from timebound.types import Loss, ModelInfo, Outcome, Quality, Question, Result, Source
 
 REQUEST = Question("r1", "m", b"", 0.0, 1.0)
 
@@ -32,7 +33,9 @@ def scraped(*events: Any, gauges: Any = None) -> dict[tuple[str, ...], float]:
 
 
 def _values(labels: dict[str, str]) -> list[str]:
-    return [labels[name] for name in sorted(labels, key=lambda name: (name != "model", name))]
+    """The model first; a version that is empty is left out."""
+    names = sorted(labels, key=lambda name: (name != "model", name))
+    return [labels[name] for name in names if name != "version" or labels[name]]
 
 
 def answered(code: str = "", status: int = 200, seconds: float = 0.03, **result: Any) -> Answered:
@@ -136,3 +139,51 @@ def test_two_servers_in_one_process_do_not_share_numbers() -> None:
 
 def test_the_process_itself_is_measured() -> None:
     assert scraped()["process_resident_memory_bytes",] > 0
+
+
+def test_versions_are_told_apart() -> None:
+    samples = scraped(answered(version="1"), answered(version="2"), answered(version="2"))
+    assert samples["requests_total", "m", "ok", "200", "1"] == 1
+    assert samples["requests_total", "m", "ok", "200", "2"] == 2
+    assert samples["request_seconds_count", "m", "2"] == 2
+
+
+def test_who_was_due_an_answer_got_one_in_time_or_not() -> None:
+    samples = scraped(
+        answered(seconds=0.5),
+        answered(seconds=1.5),
+        answered(quality=Quality.FALLBACK),
+        answered("model_failed", 500),
+        answered("bad_input", 422),
+        Refused("m", "r2", "overloaded", 429, 0.0),
+        Refused("m", "r3", "rate_limited", 429, 0.0),
+    )
+    assert (samples["due_total", "m", "yes"], samples["due_total", "m", "no"]) == (1, 4)
+
+
+def test_slack_is_what_was_left_and_nothing_for_who_was_late() -> None:
+    samples = scraped(answered(seconds=0.25), answered(seconds=1.5))
+    assert samples["deadline_slack_seconds_bucket", "m", "0.0"] == 1
+    assert samples["deadline_slack_seconds_sum", "m"] == pytest.approx(0.75)
+
+
+def test_open_metrics_has_the_last_request_of_each_bucket() -> None:
+    hub = Events()
+    metrics = Metrics(hub, {})
+    hub.emit(answered(seconds=0.03))
+    body, media = metrics.render("application/openmetrics-text;version=1.0.0,text/plain;q=0.5")
+    assert media.startswith("application/openmetrics-text")
+    families = openmetrics_families(body.decode())  # type: ignore[no-untyped-call]
+    samples = [sample for family in families for sample in family.samples if sample.exemplar]
+    (found,) = [sample.exemplar for sample in samples if sample.name == "timebound_request_seconds_bucket"]
+    assert (found.labels, found.value) == ({"request_id": "r1"}, 0.03)
+
+
+def test_workers_show_memory_and_processor_time_and_models_their_versions() -> None:
+    models = [ModelInfo(name="m", deadline_s=0.5), ModelInfo(name="m@2", version="2", deadline_s=0.5)]
+    metrics = Metrics(Events(), {}, lambda: {"3": (2e6, 1.5)}, lambda: models)
+    text = metrics.render()[0].decode()
+    assert 'timebound_worker_cpu_seconds_total{worker="3"} 1.5' in text
+    assert 'timebound_worker_memory_bytes{worker="3"} 2e+06' in text
+    assert 'timebound_model_deadline_seconds{model="m",version="2"} 0.5' in text
+    assert 'timebound_model_info{backend="python",engine="",model="m",version="1"} 1.0' in text

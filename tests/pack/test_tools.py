@@ -16,6 +16,7 @@ from tests.pack.small import texts
 _BIN = Path(sys.executable).parent
 _KUBERNETES = "1.33"
 _KUBECTL = shutil.which("kubectl")
+_PROMTOOL = shutil.which("promtool")
 _SYSTEMD = shutil.which("systemd-analyze")
 
 
@@ -173,3 +174,17 @@ def test_make_lists_its_commands_and_refuses_a_broken_file(tmp_path: Path) -> No
     assert "there is no timebound command" in told.stderr
     put(tmp_path, {"Makefile": text.replace("\t", "    ")})
     assert run("make", "-n", "build", folder=tmp_path).returncode != 0
+
+
+# ---------------------------------------------------------------------- Prometheus
+
+
+@pytest.mark.skipif(_PROMTOOL is None, reason="promtool comes with the Debian package prometheus")
+def test_promtool_takes_the_configuration_and_the_alerts(tmp_path: Path) -> None:
+    files = texts(tmp_path, "prometheus")
+    folder = put(tmp_path, files) / "prometheus"
+    good = run(_PROMTOOL, "check", "config", "prometheus.yml", folder=folder)
+    assert good.returncode == 0, good.stderr
+    assert "8 rules found" in good.stdout
+    (folder / "alerts.yml").write_text(broken(files["prometheus/alerts.yml"], "sum by (model) (", "sum by model ("))
+    assert run(_PROMTOOL, "check", "rules", "alerts.yml", folder=folder).returncode != 0

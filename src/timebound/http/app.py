@@ -73,7 +73,7 @@ class App:
         routes: Routes,
         served: Shown,
         *,
-        metrics: Callable[[], tuple[bytes, str]],
+        metrics: Callable[[str], tuple[bytes, str]],
         results: Results,
         control: Control,
         open_inference: OpenInferenceRoutes | None = None,
@@ -245,8 +245,9 @@ class App:
         return json_response({"status": "not_ready", "reason": reason}, status=503)
 
     async def _metrics_page(self, request: HttpRequest) -> Response:
-        body, media = self._metrics()
         client: Client | None = request.scope.get(CLIENT)
+        # A client gets no exemplars: they name others' requests.
+        body, media = self._metrics(request.headers.get("accept", "") if client is None else "")
         return Response(body if client is None else metrics_for(client, body), media_type=media)
 
     async def _models_page(self, request: HttpRequest) -> Response:

@@ -36,7 +36,7 @@ class Repository(Protocol):
 class Described:
     """Looks models up for who asks: `client` is the holder of an API key, None for who may know of all models."""
 
-    def __init__(self, served: Repository, metrics: Callable[[], tuple[bytes, str]]) -> None:
+    def __init__(self, served: Repository, metrics: Callable[[str], tuple[bytes, str]]) -> None:
         self._served = served
         self._metrics = metrics
 
@@ -102,7 +102,7 @@ class Described:
 
     def stats(self, models: Sequence[ModelInfo]) -> list[dict[str, Any]]:
         """What was done for these models since the start."""
-        return _stats(models, self._metrics()[0])
+        return _stats(models, self._metrics("")[0])
 
     def index(self, client: Client | None, *, is_operators: bool, only_ready: bool) -> list[dict[str, Any]]:
         """The models there are; those that were unloaded are the operator's to know."""

@@ -47,7 +47,7 @@ class HttpFront:
         *,
         gate: Gate,
         reload: Callable[[], Awaitable[list[str]]],
-        metrics: Callable[[], tuple[bytes, str]],
+        metrics: Callable[[str], tuple[bytes, str]],
     ) -> None:
         self._config = config
         self._held, self._peers = gate.held, gate.peers
@@ -110,7 +110,7 @@ class HttpFront:
         gateway: Gateway,
         intake: Intake,
         reload: Callable[[], Awaitable[list[str]]],
-        metrics: Callable[[], tuple[bytes, str]],
+        metrics: Callable[[str], tuple[bytes, str]],
     ) -> App:
         admin = self._admin
         return App(

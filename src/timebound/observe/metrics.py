@@ -1,21 +1,15 @@
-"""Numbers for Prometheus, gathered from events.
-
-Counting happens on every request, reading once every few seconds. So events only add to plain integers here,
-and the Prometheus library is asked to make families of them when somebody scrapes (half a microsecond per
-histogram value instead of two to three).
-"""
+"""Numbers for Prometheus, gathered from events."""
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections import defaultdict
-from collections.abc import Callable, Iterator
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.metrics_core import Metric
+from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
 
 from timebound.events import (
@@ -35,34 +29,20 @@ from timebound.events import (
     WorkerDown,
     WorkerUp,
 )
+from timebound.observe.families import Counts, Families
+from timebound.observe.judged import is_in_time, is_ours, slack_s
+from timebound.types import ModelInfo
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.175, 0.25, 0.375, 0.5, 0.75, 1.0, 1.5, 2.5, 5.0, 10.0)
+SLACK = (0.0, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 RATIOS = (0.25, 0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0)
 
+_BY_VERSION = ("model", "version")
+_OPEN_METRICS = "application/openmetrics-text"
 
-class _Histogram:
-    __slots__ = ("bounds", "counts", "total")
-
-    def __init__(self, bounds: tuple[float, ...]) -> None:
-        self.bounds = bounds
-        self.counts = [0] * (len(bounds) + 1)
-        self.total = 0.0
-
-    def add(self, value: float) -> None:
-        self.counts[bisect_left(self.bounds, value)] += 1
-        self.total += value
-
-    def buckets(self) -> list[tuple[str, float]]:
-        reached, rows = 0, []
-        for bound, found in zip((*map(str, map(float, self.bounds)), "+Inf"), self.counts, strict=True):
-            reached += found
-            rows.append((bound, float(reached)))
-        return rows
-
-
-_Counts: TypeAlias = defaultdict[tuple[str, ...], int]
-_Histograms: TypeAlias = defaultdict[str, _Histogram]
+Usage = Callable[[], Mapping[str, tuple[float, float]]]
+"""By worker: resident bytes, and seconds of processor time."""
 
 
 class Metrics(Collector):
@@ -72,24 +52,25 @@ class Metrics(Collector):
         self,
         events: Events,
         gauges: dict[str, tuple[str, Callable[[], float]]],
-        worker_memory: Callable[[], dict[str, float]] = dict,
+        workers: Usage = dict,
+        models: Callable[[], Iterable[ModelInfo]] = tuple,
     ) -> None:
         self._events = events
         self.gauges = gauges
-        self._worker_memory = worker_memory
-        self._counters: list[tuple[str, str, tuple[str, ...], _Counts]] = []
-        self._histograms: list[tuple[str, str, _Histograms]] = []
-        self._requests = self._counter("requests", "Requests by final status and code.", "model", "status", "code")
+        self._workers = workers
+        self._models = models
+        families = self._families = Families("timebound_")
+        count, measure = families.counter, families.histogram
+        self._requests = count("requests", "Requests by final status and code.", *_BY_VERSION, "status", "code")
         self._each(TurnedAway, "turned_away", "Clients stopped before their request reached a model.", "code")
-        self._clients = self._counter("client_requests", "Requests by API key and final code.", "client", "code")
-        self._answers = self._counter("answers", "Answers by quality and source.", "model", "quality", "source")
+        self._clients = count("client_requests", "Requests by API key and final code.", "client", "code")
+        self._answers = count("answers", "Answers by quality and source.", *_BY_VERSION, "quality", "source")
+        due = "Requests that were the server's to answer, by whether a model answered before the deadline."
+        self._due = count("due", due, *_BY_VERSION, "in_time")
         self._each(BatchStarted, "batches", "Batches by why they were released at their size.", "model", "reason")
-        self._ends = self._counter(
-            "batch_ends", "Batches by members run and why they ended.", "model", "members", "reason"
-        )
-        self._degradations = self._counter(
-            "degraded", "Requests given less than the full answer, and why.", "model", "quality", "reason"
-        )
+        self._ends = count("batch_ends", "Batches by members run and why they ended.", "model", "members", "reason")
+        degraded = "Requests given less than the full answer, and why."
+        self._degradations = count("degraded", degraded, "model", "quality", "reason")
         self._each(BatchLost, "batches_lost", "Batches whose worker died, and how.", "model", "loss")
         self._each(Quarantined, "quarantined", "Bodies set aside because they crash their worker.", "model")
         self._each(NotKept, "results_not_kept", "Results that Redis did not get.", "model", "reason")
@@ -97,73 +78,73 @@ class Metrics(Collector):
         compared = "Answers of versions that get copies, compared with those that were sent."
         self._each(Compared, "shadow_answers", compared, "model", "version", "verdict")
         self._each(WorkerUp, "worker_starts", "Workers that became ready.")
-        self._deaths = self._counter("worker_deaths", "Workers that ended without being asked.")
-        self._latency = self._histogram("request_seconds", "From arrival to the answer written.", SECONDS)
-        self._queue = self._histogram("queue_seconds", "From arrival to the batch's start.", SECONDS)
-        self._batch_s = self._histogram("batch_seconds", "From sending a batch to having it back.", SECONDS)
-        self._batch_size = self._histogram("batch_size", "Requests in a batch.", SIZES)
-        self._prediction = self._histogram("batch_prediction_ratio", "Real over predicted seconds of a batch.", RATIOS)
-        self._write_lag = self._histogram("store_write_seconds", "From a result to its being in Redis.", SECONDS)
+        self._deaths = count("worker_deaths", "Workers that ended without being asked.")
+        written, left = "From arrival to the answer written.", "Left before the deadline; 0 if it was late."
+        self._latency = measure("request_seconds", written, SECONDS, *_BY_VERSION)
+        self._slack = measure("deadline_slack_seconds", left, SLACK, *_BY_VERSION)
+        self._queue = measure("queue_seconds", "From arrival to the batch's start.", SECONDS, *_BY_VERSION)
+        self._batch_s = measure("batch_seconds", "From sending a batch to having it back.", SECONDS, "model")
+        self._batch_size = measure("batch_size", "Requests in a batch.", SIZES, "model")
+        told = "Real over predicted seconds of a batch."
+        self._prediction = measure("batch_prediction_ratio", told, RATIOS, "model")
+        self._write_lag = measure("store_write_seconds", "From a result to its being in Redis.", SECONDS, "model")
         events.on(Answered, self._answered)
         events.on(Refused, self._refused)
-        events.on(BatchStarted, lambda event: self._batch_size[event.model].add(event.size))
+        events.on(BatchStarted, lambda event: self._batch_size[event.model,].add(event.size))
         events.on(BatchFinished, self._batch_finished)
         events.on(Degraded, self._degraded)
-        events.on(Kept, lambda event: self._write_lag[event.model].add(event.seconds))
+        events.on(Kept, lambda event: self._write_lag[event.model,].add(event.seconds))
         events.on(WorkerDown, self._worker_down)
         self._registry = CollectorRegistry()
         self._registry.register(self)
         for own in (ProcessCollector, PlatformCollector, GCCollector):
             own(registry=self._registry)
 
-    def _counter(self, name: str, text: str, *labels: str) -> _Counts:
-        """One more family of counts, by the values of its labels."""
-        counts: _Counts = defaultdict(int)
-        if not labels:
-            counts[()] = 0  # shown from the start
-        self._counters.append((name, text, labels, counts))
-        return counts
-
     def _each(self, kind: type[Any], name: str, text: str, *labels: str) -> None:
         """Count events of a kind by those of their fields that the labels name."""
-        counts = self._counter(name, text, *labels)
+        counts: Counts = self._families.counter(name, text, *labels)
 
         def count(event: Any) -> None:
             counts[tuple([getattr(event, label) for label in labels])] += 1
 
         self._events.on(kind, count)
 
-    def _histogram(self, name: str, text: str, bounds: tuple[float, ...]) -> _Histograms:
-        """One more family of histograms, by model."""
-        histograms: _Histograms = defaultdict(lambda: _Histogram(bounds))
-        self._histograms.append((name, text, histograms))
-        return histograms
-
-    def render(self) -> tuple[bytes, str]:
-        """The metrics in Prometheus' text format, and its media type."""
+    def render(self, accept: str = "") -> tuple[bytes, str]:
+        """The metrics and their media type: OpenMetrics with exemplars for who accepts that, else Prometheus' text."""
+        if _OPEN_METRICS in accept:
+            text: bytes = openmetrics.generate_latest(self._registry)  # type: ignore[no-untyped-call]
+            return text, openmetrics.CONTENT_TYPE_LATEST
         return generate_latest(self._registry), CONTENT_TYPE_LATEST
 
     def _answered(self, event: Answered) -> None:
-        model, result = event.request.model, event.result
+        request, result = event.request, event.result
         code = result.outcome.code or "ok"
-        self._requests[model, str(event.status), code] += 1
-        self._latency[model].add(event.seconds)
-        if event.request.client:
-            self._clients[event.request.client, code] += 1
+        which = (request.model, result.version or request.version)
+        self._requests[*which, str(event.status), code] += 1
+        self._latency[which].add(event.seconds, request.id)
+        if request.client:
+            self._clients[request.client, code] += 1
+        in_time = is_in_time(event)
+        if in_time is not None:
+            self._due[*which, "yes" if in_time else "no"] += 1
         if code == "ok":
-            self._answers[model, result.quality, result.source] += 1
-            self._queue[model].add(result.queue_s)
+            self._answers[*which, result.quality, result.source] += 1
+            self._queue[which].add(result.queue_s)
+            self._slack[which].add(max(0.0, slack_s(event)))
 
     def _refused(self, event: Refused) -> None:
-        self._requests[event.model, str(event.status), event.code] += 1
-        self._latency[event.model].add(event.seconds)
+        which = (event.model, event.question.version if event.question is not None else "")
+        self._requests[*which, str(event.status), event.code] += 1
+        self._latency[which].add(event.seconds, event.request_id)
+        if is_ours(event):
+            self._due[*which, "no"] += 1
         if event.client:
             self._clients[event.client, event.code] += 1
 
     def _batch_finished(self, event: BatchFinished) -> None:
-        self._batch_s[event.model].add(event.seconds)
+        self._batch_s[event.model,].add(event.seconds)
         self._ends[event.model, str(event.members), event.reason] += 1
-        self._prediction[event.model].add(event.seconds / event.predicted_s if event.predicted_s else 1.0)
+        self._prediction[event.model,].add(event.seconds / event.predicted_s if event.predicted_s else 1.0)
 
     def _degraded(self, event: Degraded) -> None:
         self._degradations[event.model, event.quality, event.reason] += event.count
@@ -172,19 +153,23 @@ class Metrics(Collector):
         self._deaths[()] += not event.was_asked
 
     def collect(self) -> Iterator[Metric]:
-        for name, text, labels, counts in self._counters:
-            counter = CounterMetricFamily(f"timebound_{name}", text, labels=labels)
-            for values, count in counts.items():
-                counter.add_metric(values, count)
-            yield counter
-        for name, text, histograms in self._histograms:
-            family = HistogramMetricFamily(f"timebound_{name}", text, labels=("model",))
-            for model, histogram in histograms.items():
-                family.add_metric((model,), histogram.buckets(), histogram.total)
-            yield family
+        yield from self._families.collect()
         for name, (text, read) in self.gauges.items():
             yield GaugeMetricFamily(f"timebound_{name}", text, value=read())
-        memory = GaugeMetricFamily("timebound_worker_memory_bytes", "Resident memory by worker.", labels=("worker",))
-        for worker, held in self._worker_memory().items():
-            memory.add_metric((worker,), held)
-        yield memory
+        yield from _of_workers(self._workers())
+        labels = (*_BY_VERSION, "backend", "engine")
+        served = GaugeMetricFamily("timebound_model_info", "Models and versions that are served.", labels=labels)
+        deadline = GaugeMetricFamily("timebound_model_deadline_seconds", "Models' own deadlines.", labels=_BY_VERSION)
+        for info in self._models():
+            served.add_metric((info.base, info.version, info.backend, info.engine), 1)
+            deadline.add_metric((info.base, info.version), info.deadline_s)
+        yield from (served, deadline)
+
+
+def _of_workers(used: Mapping[str, tuple[float, float]]) -> Iterator[Metric]:
+    memory = GaugeMetricFamily("timebound_worker_memory_bytes", "Resident memory by worker.", labels=("worker",))
+    cpu = CounterMetricFamily("timebound_worker_cpu_seconds", "Processor time by worker.", labels=("worker",))
+    for worker, (held, took_s) in used.items():
+        memory.add_metric((worker,), held)
+        cpu.add_metric((worker,), took_s)
+    yield from (memory, cpu)

@@ -15,13 +15,11 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from timebound.events import Answered, BatchFinished, Events, Refused
-from timebound.types import Quality
+from timebound.observe.judged import is_in_time, is_ours
 
 EVERY_S = 1.0
 """Between two looks."""
 _LOOKS = 10
-_CLIENTS_OWN = ("rate_limited", "client_busy")
-"""Refusals with a 429 that say nothing about the load."""
 
 log = logging.getLogger("timebound.server")
 
@@ -102,17 +100,13 @@ class Signals:
             log.info("signals", extra={**self._now, "slots": found.slots})
 
     def _answered(self, event: Answered) -> None:
-        result, request = event.result, event.request
-        if not result.outcome.code:
+        in_time = is_in_time(event)
+        if in_time is not None:
             self._asked += 1
-            is_late = event.seconds > request.deadline - request.arrived
-            self._in_time += result.quality is not Quality.FALLBACK and not is_late
-        elif event.status >= 500:
-            self._asked += 1
+            self._in_time += in_time
 
     def _refused(self, event: Refused) -> None:
-        if event.status >= 500 or (event.status == 429 and event.code not in _CLIENTS_OWN):
-            self._asked += 1
+        self._asked += is_ours(event)
 
     def _batch_finished(self, event: BatchFinished) -> None:
         self._busy_s += event.seconds

@@ -120,4 +120,7 @@ _CHECKS: Mapping[str, Check] = {
     "systemd/*.service": unit,
     "Makefile": makefile,
     "serve.yaml": _yaml(documents.serve),
+    "prometheus/prometheus.yml": _yaml(documents.scraping),
+    "prometheus/alerts.yml": _yaml(documents.alerts),
+    "prometheus/dashboard.json": documents.dashboard,
 }

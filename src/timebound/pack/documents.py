@@ -190,3 +190,36 @@ def serve(document: Document) -> str:
                 (scaling.get("policy", {}), {"policy_function", "policy_kwargs"}, "policy"),
             ]
     return next((wrong for each in parts if (wrong := unknown(*each))), "")
+
+
+# ---------------------------------------------------------------------- Prometheus and Grafana
+
+
+def scraping(document: Document) -> str:
+    """Rules that lie beside it, and jobs with a name."""
+    wrong = unknown(document, {"global", "rule_files", "scrape_configs"}, "it")
+    if not wrong and document.get("rule_files") != ["alerts.yml"]:
+        wrong = "the rules of alerts.yml are not read"
+    return wrong or (
+        "" if all(job.get("job_name") for job in document.get("scrape_configs") or [{}]) else "no job name"
+    )
+
+
+def alerts(document: Document) -> str:
+    """Each rule says when it holds, how grave it is, and what it means."""
+    for group in document.get("groups") or [{"rules": [{}]}]:
+        for rule in group["rules"]:
+            wrong = unknown(rule, {"alert", "expr", "for", "labels", "annotations"}, str(rule.get("alert")))
+            if wrong or not (rule.get("alert") and rule.get("expr") and rule.get("annotations", {}).get("summary")):
+                return wrong or f"the rule {rule.get('alert')!r} lacks its expr or summary"
+    return ""
+
+
+def dashboard(text: str) -> str:
+    """JSON, with panels that ask something."""
+    try:
+        panels = json.loads(text)["panels"]
+    except (ValueError, KeyError) as error:
+        return f"it is no dashboard: {error}"
+    silent = [panel["title"] for panel in panels if not all(target.get("expr") for target in panel["targets"])]
+    return f"the panel {silent[0]!r} asks nothing" if silent else ""

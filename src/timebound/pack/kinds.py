@@ -178,4 +178,8 @@ KINDS: Mapping[str, Kind] = {
     ),
     "make": Kind("the everyday commands: build, run, dev, test, push, deploy, logs", _all_of("make", "Makefile")),
     "ray": Kind("Ray Serve: its config file, with the app", {"serve.yaml": _ray}, has_app=True),
+    "prometheus": Kind(
+        "watching: what Prometheus scrapes, alert rules, and a dashboard for Grafana",
+        _all_of("prometheus", "prometheus.yml", "alerts.yml", "dashboard.json", into="prometheus/"),
+    ),
 }

@@ -126,7 +126,8 @@ class Answers(Attempts):
             info = attempt.request.info
             self._events.emit(Degraded(info.name, 1, Quality.FALLBACK, reason))
             waited_s = now - attempt.question.arrived
-            result = Result(outcome, Quality.FALLBACK, Source.COMPUTED, 0, info.members, 0, waited_s, reason=reason)
+            made = (outcome, Quality.FALLBACK, Source.COMPUTED, 0, info.members, 0, waited_s)
+            result = Result(*made, version=info.version, reason=reason)
             self._finish(attempt, result)
 
         self._helper.fallback(attempt.request.info.name, attempt.question.body, done)

@@ -15,6 +15,7 @@ from timebound.workers.child import Child, is_stopped
 from timebound.workers.slots import Dispatch, Slot
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Generation:
@@ -161,3 +162,12 @@ def memory_of(pid: int) -> int:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE_BYTES
     except (OSError, IndexError):
         return 0
+
+
+def cpu_s_of(pid: int) -> float:
+    """Seconds of processor time that a process has taken; 0 if it is gone."""
+    try:
+        rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(rest[11]) + int(rest[12])) / _TICKS
+    except (OSError, IndexError):
+        return 0.0

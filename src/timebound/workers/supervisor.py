@@ -13,7 +13,7 @@ from timebound.events import Events, WorkerDown, WorkerUp
 from timebound.types import ModelInfo
 from timebound.workers import messages
 from timebound.workers.child import Child
-from timebound.workers.crew import Generation, Recycling, Worker, memory_of
+from timebound.workers.crew import Generation, Recycling, Worker, cpu_s_of, memory_of
 from timebound.workers.muster import muster
 from timebound.workers.output import Outputs
 from timebound.workers.slots import Dispatch
@@ -191,9 +191,10 @@ class Supervisor:
             for worker in self._workers.values()
         ]
 
-    def memory(self) -> dict[str, float]:
-        """Resident bytes of each worker, by its number."""
-        return {str(number): float(memory_of(worker.child.process.pid)) for number, worker in self._workers.items()}
+    def usage(self) -> dict[str, tuple[float, float]]:
+        """Resident bytes of each worker, and its seconds of processor time, by its number."""
+        pids = {str(number): worker.child.process.pid for number, worker in self._workers.items()}
+        return {number: (float(memory_of(pid)), cpu_s_of(pid)) for number, pid in pids.items()}
 
     async def spawn(self, generation: Generation, *, is_understudy: bool, is_spare: bool = False) -> Worker:
         """Start one more process, which loads and waits at its generation's door; raises `OSError`."""

@@ -1,0 +1,95 @@
+"""Counts and histograms that cost little to add to; the Prometheus library sees them when somebody scrapes.
+
+Counting happens on every request, reading once every few seconds: adding to plain integers takes half a microsecond,
+the library's own histograms two to three.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import TypeAlias
+
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.samples import Exemplar
+
+_LONGEST_ID = 100
+"""OpenMetrics allows an exemplar 128 characters in all."""
+
+
+class Histogram:
+    """How many values were at most as large as each bound, and for each bound the last request that was."""
+
+    __slots__ = ("bounds", "counts", "examples", "total")
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.examples: list[tuple[str, float] | None] = [None] * (len(bounds) + 1)
+        self.total = 0.0
+
+    def add(self, value: float, request_id: str = "") -> None:
+        """Count a value, which may belong to a request."""
+        place = bisect_left(self.bounds, value)
+        self.counts[place] += 1
+        self.total += value
+        if request_id:
+            self.examples[place] = (request_id, value)
+
+    def buckets(self) -> list[tuple[str, float] | tuple[str, float, Exemplar]]:
+        """As the library takes them."""
+        reached = 0
+        rows: list[tuple[str, float] | tuple[str, float, Exemplar]] = []
+        for place, bound in enumerate((*map(str, map(float, self.bounds)), "+Inf")):
+            reached += self.counts[place]
+            example = _exemplar(self.examples[place])
+            rows.append((bound, float(reached)) if example is None else (bound, float(reached), example))
+        return rows
+
+
+def _exemplar(example: tuple[str, float] | None) -> Exemplar | None:
+    if example is None or len(example[0]) > _LONGEST_ID:
+        return None
+    return Exemplar({"request_id": example[0]}, example[1])
+
+
+Counts: TypeAlias = defaultdict[tuple[str, ...], float]
+Histograms: TypeAlias = defaultdict[tuple[str, ...], Histogram]
+
+
+class Families:
+    """All counts and histograms of a server, in the order in which they were declared."""
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+        self._counters: list[tuple[str, str, tuple[str, ...], Counts]] = []
+        self._histograms: list[tuple[str, str, tuple[str, ...], Histograms]] = []
+
+    def counter(self, name: str, text: str, *labels: str) -> Counts:
+        """One more family of counts, by the values of its labels."""
+        counts: Counts = defaultdict(int)
+        if not labels:
+            counts[()] = 0  # shown from the start
+        self._counters.append((name, text, labels, counts))
+        return counts
+
+    def histogram(self, name: str, text: str, bounds: tuple[float, ...], *labels: str) -> Histograms:
+        """One more family of histograms, by the values of its labels."""
+        histograms: Histograms = defaultdict(lambda: Histogram(bounds))
+        self._histograms.append((name, text, labels, histograms))
+        return histograms
+
+    def collect(self) -> Iterator[Metric]:
+        """What the library shows."""
+        for name, text, labels, counts in self._counters:
+            counter = CounterMetricFamily(self._prefix + name, text, labels=labels)
+            for values, count in counts.items():
+                counter.add_metric(values, count)
+            yield counter
+        for name, text, labels, histograms in self._histograms:
+            family = HistogramMetricFamily(self._prefix + name, text, labels=labels)
+            for values, histogram in histograms.items():
+                family.add_metric(values, histogram.buckets(), histogram.total)
+            yield family
