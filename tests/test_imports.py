@@ -25,7 +25,8 @@ ALLOWED: Mapping[str, set[str]] = {
     **dict.fromkeys(NOUNS, BASE),
     "body": BASE | {"schema"},
     "profile": BASE | {"processor"},
-    "backends": BASE | NOUNS,
+    "devices": BASE,
+    "backends": BASE | NOUNS | {"devices"},
     "target": BASE | NOUNS | {"backends"},
     "scaffold": BASE,
     "convert": BASE | {"backends", "target"},
@@ -34,7 +35,7 @@ ALLOWED: Mapping[str, set[str]] = {
     "catalogue": BASE | {"versions"},
     "requests": BASE | {"catalogue", "events", "scheduler", "store"},  # the store's contract
     "tensors": BASE | {"body", "store"},  # how fingerprints are made
-    "workers": BASE | {"backends", "target", "model", "body", "schema", "events", "log", "tensors"},
+    "workers": BASE | {"backends", "devices", "target", "model", "body", "schema", "events", "log", "tensors"},
     "lab": BASE | {"backends", "scheduler", "schema", "workers", "target", "model", "profile", "processor"},
     "admission": BASE,
     "reading": BASE | {"body", "store", "workers"},

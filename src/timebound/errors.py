@@ -12,6 +12,7 @@ TimeboundError
 │   ├── DeadlineMissed    the deadline came first and nothing better was there
 │   ├── StoreUnavailable  what was asked needs the shared store, and it does not answer
 │   └── Refusal           a "no" given at once, with a reason and, where it helps, a time to come back
+├── DeviceLost            a device computes no more; its worker must end and be replaced
 └── WireError             a frame between gateway and worker breaks the format
 """
 
@@ -108,6 +109,10 @@ class Refusal(RequestError):
     def __init__(self, detail: str, *, code: str, retry_after_s: float | None = None) -> None:
         super().__init__(detail, code=code)
         self.retry_after_s = retry_after_s
+
+
+class DeviceLost(TimeboundError):
+    """A device failed in a way that lasts: whatever is asked of it in this process fails from now on."""
 
 
 class WireError(TimeboundError):

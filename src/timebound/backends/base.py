@@ -54,6 +54,8 @@ class Backend(Protocol):
     """The sizes it really runs, in order: smaller batches are padded to the next one. Empty if it runs any."""
     engines: Sequence[str] = ()
     """What it could run on, where there is a choice."""
+    device: str = "cpu"
+    """What it computes on: "cpu", "cuda:0", "host" ...; elsewhere than on "cpu" it is captured before it serves."""
 
     @abstractmethod
     def __call__(self, batch: Any) -> Any:
@@ -62,6 +64,18 @@ class Backend(Protocol):
     def warm_sizes(self, max_batch: int) -> Sequence[int]:
         """Batch sizes to run once before serving; none if every size is as ready as the first."""
         return ()
+
+    def member_seconds(self) -> list[list[float]]:
+        """Device time of each member, in the order they run, for each of `batch_sizes`; empty if not measured."""
+        return []
+
+    def together_seconds(self) -> list[float]:
+        """Device time of all members at once, for the first of `batch_sizes`."""
+        return []
+
+    def notes(self) -> list[str]:
+        """Sentences for people: what it does in another way than it should."""
+        return []
 
     def divide(self, slots: int) -> bool:
         """Let so many slots run apart from each other where that is faster; whether anything new must be warmed up."""
@@ -77,6 +91,8 @@ class Place(msgspec.Struct, frozen=True):
     """Batches that run at once."""
     engine: str | None = None
     """What ONNX files run on, unless they were opened for another one."""
+    device: str = ""
+    """What networks run on, whatever they were opened for; empty leaves it to them."""
     opened: list[Any] = []
     """The ONNX files opened here so far."""
 

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from functools import partial
 from pathlib import PurePath
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -54,8 +54,9 @@ class Ensemble(Backend):
         self.accuracies = list(accuracies) if accuracies is not None else None
         self.parallel = all(member.parallel for member in self.members)
         self.inputs: Sequence[TensorSpec] = self.members[0].inputs
-        sizes = {tuple(member.batch_sizes) for member in self.members}
-        self.batch_sizes = sizes.pop() if len(sizes) == 1 else ()  # those that differ pad by themselves
+        devices = {member.device for member in self.members}
+        self.device = devices.pop() if len(devices) == 1 else "cpu"
+        self._joined: Any = _join(self.members, self.weights, is_vote=combine == "vote")
         self.order = list(range(len(members)))
         """The members' turn: as written, or by accuracy per second once `put_in_order` was called."""
         self._seconds = [0.0] * len(members)
@@ -72,8 +73,16 @@ class Ensemble(Backend):
         cores = _cores.get()
         return self.run(batch, None) if cores == 1 or not self.parallel else self.run_side_by_side(batch, cores)
 
+    @property
+    def batch_sizes(self) -> Sequence[int]:  # type: ignore[override]
+        """Those of its members; members whose sizes differ pad by themselves."""
+        sizes = {tuple(member.batch_sizes) for member in self.members}
+        return sizes.pop() if len(sizes) == 1 else ()
+
     def run_side_by_side(self, batch: Any, cores: int) -> Any:
         """The combination of all members, run on several cores at once; the same numbers as one after another."""
+        if self.device != "cpu":
+            return self.run(batch, None)  # its cores are not ours to share out
         if self._threads is None:
             self._threads = ThreadPoolExecutor(cores - 1, "members")
         here = self.order[::cores]
@@ -87,9 +96,14 @@ class Ensemble(Backend):
                 votes.hear(self, place, output)
         return mixture.value()
 
-    def run(self, batch: Any, after_member: Callable[[Mixture], bool] | None) -> Any:
+    def run(self, batch: Any, after_member: Callable[[Combined], bool] | None) -> Any:
         """The combination of the members run: all, or until `after_member` (not called for the last) says stop."""
-        mixture, votes = Mixture(self.combine), _votes.get()
+        votes = _votes.get()
+        if self._joined is not None and votes is None:
+            found = self._run_on_device(batch, after_member)
+            if found is not None:
+                return found
+        mixture = Mixture(self.combine)
         for place in self.order:
             start = self._clock.now()
             output = self.members[place](batch)
@@ -101,15 +115,63 @@ class Ensemble(Backend):
                 break
         return mixture.value()
 
+    def _run_on_device(self, batch: Any, after_member: Callable[[Combined], bool] | None) -> Any:
+        """The same where the members share a device; None if some of them are not captured there."""
+        after = None
+
+        if after_member is not None:
+
+            def after(count: int, value: Callable[[], Any]) -> bool:
+                return after_member(_Arrived(count, value))
+
+        first: Any = self.members[0]
+        return self._joined.mixture(first.arrays(batch), self.order, after)
+
+    def member_seconds(self) -> list[list[float]]:
+        if self._joined is not None:
+            form = self._joined.form
+            every = [[each[size] for size in form.ladder] for each in form.seconds] if form is not None else []
+        else:
+            every = [seconds for member in self.members for seconds in member.member_seconds()]
+        return [every[place] for place in self.order] if len(every) == len(self.order) else []
+
+    def together_seconds(self) -> list[float]:
+        form = self._joined.form if self._joined is not None else None
+        return list(form.together_s.values()) if form is not None else []
+
+    def notes(self) -> list[str]:
+        if self._joined is not None:
+            return list(self._joined.notes)
+        return [note for member in self.members for note in member.notes()]
+
     def warm_sizes(self, max_batch: int) -> list[int]:
         """Batch sizes that any member wants to have met before serving."""
         return sorted({size for member in self.members for size in member.warm_sizes(max_batch)})
 
     def put_in_order(self) -> None:
         """Where accuracies are known: most accuracy per second first, as the members last ran."""
+        measured = self.member_seconds()  # in the order written, which is the order so far
+        if measured:
+            self._seconds = [seconds[-1] for seconds in measured]
         if self.accuracies is not None:
             worth = [gain / max(took, 1e-9) for gain, took in zip(self.accuracies, self._seconds, strict=True)]
             self.order = sorted(self.order, key=lambda place: -worth[place])
+
+
+class Combined(Protocol):
+    """What the members so far make together."""
+
+    count: int
+
+    def value(self) -> Any: ...
+
+
+class _Arrived:
+    """The same, from a device."""
+
+    def __init__(self, count: int, value: Callable[[], Any]) -> None:
+        self.count = count
+        self.value = value
 
 
 class Mixture:
@@ -166,7 +228,7 @@ class Steps:
             return ensemble.run(batch, partial(self._after_member, ensemble))
         return ensemble.run(batch, None)
 
-    def _after_member(self, ensemble: Ensemble, mixture: Mixture) -> bool:
+    def _after_member(self, ensemble: Ensemble, mixture: Combined) -> bool:
         with during(_stand_in, (ensemble, mixture.value())):
             self.is_complete = self._report(self._infer, mixture.count)
         return self.is_complete
@@ -214,6 +276,17 @@ on_cores = partial(during, _cores)
 
 ensemble = Ensemble
 """As users write it: `tb.ensemble(...)`."""
+
+
+def _join(members: Sequence[Any], weights: Sequence[float], *, is_vote: bool) -> Any:
+    """Members of one device as networks that take their rows once; None if they cannot be."""
+    if any(member.device == "cpu" for member in members) or len({member.device for member in members}) > 1:
+        return None
+    if not all(hasattr(member, "join") for member in members) or len(set(map(id, members))) < len(members):
+        return None
+    from timebound.devices.mixture import Mix  # it needs torch, which is there if they are
+
+    return members[0].join(members, Mix(weights, is_vote=is_vote))
 
 
 def _ballots(rows: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The backend for torch: TorchScript and torch.export files, and networks made in Python."""
+"""The backend for torch: TorchScript and torch.export files, and networks made in Python, on processors and GPUs."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import numpy as np
 
 from timebound.backends.base import Backend, TensorSpec, current_place
 from timebound.backends.signature import feed, parse_spec
+from timebound.devices.base import Device, has_driver, open_device
+from timebound.devices.tree import alike
 from timebound.errors import MissingExtra, SetupError
 
 try:
@@ -22,9 +24,11 @@ except ModuleNotFoundError as error:
     raise MissingExtra("torch", "torch") from None
 
 from timebound.backends.torch_files import INPUTS_FILE, Opened, load_weights, open_file
+from timebound.devices.mixture import Mix
+from timebound.devices.networks import Networks
 
 if TYPE_CHECKING:
-    from torch import Tensor, device
+    from torch import Tensor
 
 _WARM_SIZES = (1, 2, 4, 8, 16, 32, 64)
 
@@ -35,6 +39,9 @@ class TorchBackend(Backend):
 
     `weights` fills a made network from a state_dict file. `inputs`, such as "x: float32[any, 3, 224, 224]", has every
     batch checked where the file itself does not say; .pt2 files do.
+
+    On a GPU ("cuda", "cuda:1", or "auto" for one if it is there) every batch size is captured before serving, unless
+    `graphs` is False. `dtype` ("float16", "bfloat16") is what it computes in; numbers come back as float32.
     """
 
     kind = "torch"
@@ -47,25 +54,43 @@ class TorchBackend(Backend):
         device: str = "cpu",
         weights: str | Path | None = None,
         inputs: str | Sequence[str] | None = None,
-        channels_last: bool = False,
+        channels_last: bool | None = None,
+        dtype: str | None = None,
+        graphs: bool = True,
         threads: int | None = None,
     ) -> None:
         place = current_place()
-        self.device = _device(device)
-        _keep_memory()
+        self._on = _device(place.device or device)
+        self.device = self._on.name if self._on is not None else "cpu"
+        where = self._on.place if self._on is not None else library.device("cpu")
+        if self._on is None:
+            _keep_memory()
         # One setting for the whole process; threads started later follow it.
         library.set_num_threads(threads or place.threads)
         if isinstance(source, str | Path):
             if weights is not None:
                 raise SetupError("tb.torch(path, weights=...): a file brings its weights; give a function instead")
             path = place.file(source)
-            self.label, opened = path.name, open_file(path, self.device)
+            self.label, opened = path.name, open_file(path, where)
         else:
-            self.label, opened = _made(source, self.device, place.folder / weights if weights is not None else None)
+            self.label, opened = _made(source, where, place.folder / weights if weights is not None else None)
         self._opened = opened
+        self._dtype = _dtype(dtype)
+        if channels_last is None:  # what GPUs compute convolutions of half precision in
+            channels_last = self._on is not None and self._dtype is not None
         self._layout = library.channels_last if channels_last else library.contiguous_format
-        if channels_last and isinstance(opened.call, library.nn.Module):
-            opened.call.to(memory_format=library.channels_last)
+        if isinstance(opened.call, library.nn.Module):
+            if self._dtype is not None:
+                opened.call.to(self._dtype)
+            if channels_last:
+                opened.call.to(memory_format=library.channels_last)
+        self._is_captured = graphs
+        self._networks: Networks | None = None
+        self._place = 0
+        if self._on is not None:
+            self._networks = Networks(
+                self._on, [self._forward], [self.label], limit=opened.max_batch, is_captured=graphs
+            )
         given = [inputs] if isinstance(inputs, str) else inputs
         self.inputs: Sequence[TensorSpec] = opened.inputs if given is None else [parse_spec(text) for text in given]
         self.outputs: Sequence[TensorSpec] = opened.outputs or (TensorSpec("output", "", ()),)
@@ -73,18 +98,44 @@ class TorchBackend(Backend):
 
     def __call__(self, batch: Any) -> Any:
         """Run a batch: an array, or a dict or tuple of arrays; arrays come back in the network's own form."""
-        arguments, by_name = self._feed(batch)
+        arrays = self.arrays(batch)
         try:
+            if self._networks is not None:
+                return self._networks.outputs(arrays, self._place)
+            # A copy, always: a network may write into its input (`x.div_(2)`), and others of an ensemble read the same
+            # one. Besides, torch warns about arrays that it could not write to, and takes no negative strides.
+            tensors = {key: library.from_numpy(array.copy()) for key, array in arrays.items()}
             with library.inference_mode():
-                output = self._opened.call(*arguments, **by_name)
+                output = self._forward(tensors)
         except RuntimeError as error:
             if self.inputs:
                 raise
             # Nothing was known to check before, and torch speaks of its insides: say what came in.
-            came = ", ".join(f"{str(t.dtype).removeprefix('torch.')}{list(t.shape)}" for t in arguments)
+            came = ", ".join(f"{array.dtype}{list(array.shape)}" for array in arrays.values())
             reason = str(error).strip().splitlines()[-1]
             raise ValueError(f"{self.label} failed on a batch of {came}: {reason}") from error
-        return self._arrays(output)
+        return alike(output, lambda tensor: tensor.numpy())
+
+    def arrays(self, batch: Any) -> dict[int | str, Any]:
+        """A batch's arrays, checked, by their place or name among the network's arguments."""
+        if self.inputs:
+            given = feed(self.label, self.inputs, batch)
+            keywords = self._opened.keywords
+            in_place = [name for name in given if name not in keywords]
+            arrays: dict[int | str, Any] = {place: given[name] for place, name in enumerate(in_place)}
+            arrays.update({name: value for name, value in given.items() if name in keywords})
+        elif isinstance(batch, Mapping):
+            arrays = dict(batch)
+        else:
+            arrays = dict(enumerate(batch if isinstance(batch, tuple) else (batch,)))
+        for value in arrays.values():
+            if not isinstance(value, np.ndarray) or value.dtype.kind in "USO":
+                what = "texts" if isinstance(value, np.ndarray) else f"a {type(value).__name__}"
+                raise ValueError(
+                    f"{self.label} takes arrays of numbers, but got {what}: "
+                    "its items have different shapes, or prepare() does not return arrays"
+                )
+        return arrays
 
     @property
     def program(self) -> Any:
@@ -93,40 +144,55 @@ class TorchBackend(Backend):
 
     def warm_sizes(self, max_batch: int) -> list[int]:
         """Batch sizes to run once before serving: torch sets itself up for each shape that it meets."""
+        if self._networks is not None:
+            return []
         return [size for size in _WARM_SIZES if size <= min(max_batch, self.max_batch or max_batch)]
 
-    def _feed(self, batch: Any) -> tuple[list[Tensor], dict[str, Tensor]]:
-        if self.inputs:
-            given = feed(self.label, self.inputs, batch)
-            tensors = {name: self._tensor(value) for name, value in given.items()}
-            in_place = [tensor for name, tensor in tensors.items() if name not in self._opened.keywords]
-            return in_place, {name: tensors[name] for name in tensors if name in self._opened.keywords}
-        if isinstance(batch, Mapping):
-            return [], {name: self._tensor(value) for name, value in batch.items()}
-        parts = batch if isinstance(batch, tuple) else (batch,)
-        return [self._tensor(value) for value in parts], {}
+    @property
+    def batch_sizes(self) -> Sequence[int]:  # type: ignore[override]
+        """What is captured on its device; any on a processor, or before it is known."""
+        form = self._networks.form if self._networks is not None else None
+        return form.ladder if form is not None else ()
 
-    def _tensor(self, value: Any) -> Tensor:
-        if not isinstance(value, np.ndarray) or value.dtype.kind in "USO":
-            what = "texts" if isinstance(value, np.ndarray) else f"a {type(value).__name__}"
-            raise ValueError(
-                f"{self.label} takes arrays of numbers, but got {what}: "
-                "its items have different shapes, or prepare() does not return arrays"
-            )
-        # A copy, always: a network may write into its input (`x.div_(2)`), and others of an ensemble read the same one.
-        # Besides, torch warns about arrays that it could not write to, and takes no negative strides.
-        tensor = library.from_numpy(value.copy()).to(self.device)
-        return tensor.contiguous(memory_format=self._layout) if tensor.dim() == 4 else tensor
+    def member_seconds(self) -> list[list[float]]:
+        form = self._networks.form if self._networks is not None else None
+        return [[seconds[size] for size in form.ladder] for seconds in form.seconds] if form is not None else []
 
-    def _arrays(self, output: Any) -> Any:
-        if isinstance(output, library.Tensor):
-            plain = output.float() if output.dtype is library.bfloat16 else output
-            return plain.cpu().numpy()
-        if isinstance(output, Mapping):
-            return {name: self._arrays(value) for name, value in output.items()}
-        if isinstance(output, tuple | list):
-            return tuple(self._arrays(value) for value in output)
-        raise ValueError(f"{self.label} gave a {type(output).__name__}; a network must give tensors")
+    def notes(self) -> list[str]:
+        return list(self._networks.notes) if self._networks is not None else []
+
+    def join(self, members: Sequence[TorchBackend], mix: Mix) -> Networks | None:
+        """These as members of an ensemble that take their rows once, if they take the same; None if they do not."""
+        if self._on is None or any(member._takes() != self._takes() for member in members):
+            return None
+        calls, labels = [member._forward for member in members], [member.label for member in members]
+        limits = [member.max_batch for member in members if member.max_batch is not None]
+        joined = Networks(self._on, calls, labels, mix, limit=min(limits, default=None), is_captured=self._is_captured)
+        for place, member in enumerate(members):
+            member._networks, member._place = joined, place
+        return joined
+
+    def _takes(self) -> Any:
+        names = [spec.name for spec in self.inputs]
+        return self.device, self._is_captured, names, self._opened.keywords
+
+    def _forward(self, tensors: Mapping[int | str, Tensor]) -> Any:
+        """From tensors where the network is to tensors; what is in half precision comes out as float32."""
+        arguments = [self._fitting(tensors[key]) for key in tensors if isinstance(key, int)]
+        by_name = {key: self._fitting(tensors[key]) for key in tensors if isinstance(key, str)}
+        return alike(self._opened.call(*arguments, **by_name), self._plain)
+
+    def _fitting(self, tensor: Tensor) -> Tensor:
+        if self._dtype is not None and tensor.is_floating_point():
+            tensor = tensor.to(self._dtype)
+        is_picture = tensor.dim() == 4 and tensor.is_floating_point()
+        return tensor.contiguous(memory_format=self._layout) if is_picture else tensor
+
+    def _plain(self, output: Any) -> Tensor:
+        if not isinstance(output, library.Tensor):
+            raise ValueError(f"{self.label} gave a {type(output).__name__}; a network must give tensors")
+        is_half = output.dtype is library.bfloat16 or (self._dtype is not None and output.dtype is library.float16)
+        return output.float() if is_half else output
 
 
 torch = TorchBackend
@@ -159,28 +225,22 @@ def _keep_memory() -> None:
             set_option(option, value)
 
 
-def _device(name: str) -> device:
-    try:
-        found = library.device(name)
-    except RuntimeError:
-        raise SetupError(f'tb.torch(device={name!r}) is unknown; use "cpu" or "cuda:0"') from None
-    if found.type == "cuda":
-        if not library.cuda.is_available():
-            raise SetupError(
-                f"tb.torch(device={name!r}): torch {library.__version__} sees no CUDA device here; "
-                'use device="cpu", or install a CUDA build of torch and the driver'
-            )
-        if (found.index or 0) >= library.cuda.device_count():
-            raise SetupError(
-                f"tb.torch(device={name!r}): this machine has {library.cuda.device_count()} CUDA device(s), "
-                "counted from cuda:0"
-            )
-    elif found.type != "cpu":
-        raise SetupError(f'tb.torch(device={name!r}) is not supported; use "cpu" or "cuda:0"')
-    return found
+def _device(name: str) -> Device | None:
+    """Where to compute; None is this processor, as it always was."""
+    if name == "auto":
+        name = "cuda" if has_driver() and library.cuda.is_available() else "cpu"
+    return open_device(name) if name != "cpu" else None
 
 
-def _made(source: Any, device: device, weights: Path | None) -> tuple[str, Opened]:
+def _dtype(name: str | None) -> Any:
+    if name is None:
+        return None
+    if name not in ("float32", "float16", "bfloat16"):
+        raise SetupError(f'tb.torch(dtype={name!r}) is unknown; use "float16", "bfloat16" or "float32"')
+    return getattr(library, name)
+
+
+def _made(source: Any, device: Any, weights: Path | None) -> tuple[str, Opened]:
     """A network made in Python, on its device and set to inference."""
     label = getattr(source, "__name__", type(source).__name__)
     if not callable(source):

@@ -14,10 +14,12 @@ import sys
 import threading
 import traceback
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 from timebound.backends.base import in_slot
 from timebound.clock import Clock, MonotonicClock
+from timebound.devices.base import run_on_device
 from timebound.log import set_up_logging
 from timebound.model import doubtful_attributes
 from timebound.target import load_models, sentence
@@ -46,7 +48,7 @@ def main(arguments: list[str]) -> int:
     if load.is_understudy:
         return serve_errands(control, slots[0], load)
     try:
-        runners, ready = _open(load)
+        runners, ready = run_on_device(partial(_open, load))
     except Exception as error:
         wire.write_frame(control, messages.Failed(sentence(error), traceback.format_exc()))
         return 2
@@ -78,7 +80,7 @@ def _open(load: messages.Load) -> tuple[Mapping[str, Runner], messages.Ready]:
     )
     clock = MonotonicClock()
     runners = {runner.name: runner for runner in (open_runner(model, clock) for model in models)}
-    infos = [warm_up(runner, clock) for runner in runners.values()]
+    infos = [warm_up(runner, clock, load.max_slots) for runner in runners.values()]
     slots = load.max_slots if all(info.is_parallel for info in infos) else 1
     for runner in runners.values():
         _divide(runner, slots, clock)

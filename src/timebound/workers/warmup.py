@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -11,6 +12,7 @@ from timebound.backends.base import Backend
 from timebound.backends.ensemble import Ensemble
 from timebound.backends.file_model import zeros
 from timebound.clock import Clock
+from timebound.devices.base import settle_all
 from timebound.errors import RequestError, SetupError
 from timebound.model import Model, example_body, media_types, request_schema
 from timebound.schema import sample
@@ -19,12 +21,14 @@ from timebound.types import Body, ModelInfo
 from timebound.workers.runner import Runner
 from timebound.workers.samples import read_samples
 
+log = logging.getLogger("timebound.worker")
+
 _LONGEST_DESCRIPTION = 500
 _NO_ANSWER = object()
 """Of a run that went no further than `infer`."""
 
 
-def warm_up(runner: Runner, clock: Clock) -> ModelInfo:
+def warm_up(runner: Runner, clock: Clock, slots: int = 1) -> ModelInfo:
     """Run the model on its example, twice (the first pays for lazy set-up); raise `SetupError` if it fails."""
     model = runner.model
     schema = request_schema(type(model).Request)
@@ -38,6 +42,8 @@ def warm_up(runner: Runner, clock: Clock) -> ModelInfo:
             example = sample(schema) if schema is not None else b""
         run = partial(_walk, runner, example_body(example), what)
     run()
+    # A device captures now what it has met, before anything is timed.
+    settle_all(type(model).max_batch, slots, partial(log.info, "%s: %s", runner.name))
     start = clock.now()
     answer = run()
     took = clock.now() - start
@@ -46,20 +52,26 @@ def warm_up(runner: Runner, clock: Clock) -> ModelInfo:
     _run_sizes(model, run, clock)
     if isinstance(model.net, Ensemble):
         model.net.put_in_order()
-    return _info(runner, schema, example, took, answer)
+    return _info(runner, schema, example, took, answer, slots=slots)
 
 
 def _run_sizes(model: Model, run: Callable[..., Any], clock: Clock) -> None:
     """Run each batch size that the backend wants to have met, up to one that takes longer than the deadline."""
     net = model.net if isinstance(model.net, Backend) else None
-    for size in net.warm_sizes(type(model).max_batch) if net else ():
+    if net is None:
+        return
+    # What is captured runs once more with what the class does before and after it.
+    sizes = net.warm_sizes(type(model).max_batch) if net.device == "cpu" else net.batch_sizes
+    for size in sizes:
         start = clock.now()
         run(count=size)
         if clock.now() - start > type(model).deadline:
             return
 
 
-def _info(runner: Runner, schema: dict[str, Any] | None, example: Any, took: float, answer: Any) -> ModelInfo:
+def _info(
+    runner: Runner, schema: dict[str, Any] | None, example: Any, took: float, answer: Any, *, slots: int
+) -> ModelInfo:
     model, cls = runner.model, type(runner.model)
     backend = model.net if isinstance(model.net, Backend) else None
     parallel = cls.parallel if cls.parallel is not None else bool(backend and backend.parallel)
@@ -93,6 +105,11 @@ def _info(runner: Runner, schema: dict[str, Any] | None, example: Any, took: flo
         batch_sizes=sizes,
         is_parallel=parallel,
         warm_up_s=took,
+        device=backend.device if backend is not None else "cpu",
+        depth=slots if backend is not None and backend.device != "cpu" else 1,
+        step_s=backend.member_seconds() if backend is not None and sizes else [],
+        together_s=backend.together_seconds() if backend is not None and sizes else [],
+        notes=backend.notes() if backend is not None else [],
         inputs=runner.tensors.inputs,
         outputs=[] if answer is _NO_ANSWER else runner.tensors.outputs(answer),
     )

@@ -1,0 +1,245 @@
+"""Networks on a device: captured before they serve, combined there, and run as they are where that cannot be."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from timebound.backends.ensemble import ensemble
+from timebound.backends.torch import TorchBackend
+from timebound.backends.torch import torch as network
+from timebound.devices import form
+from timebound.devices.base import adopt, settle_all, take_usage
+from timebound.devices.host import HostDevice
+from timebound.devices.lane import the_lane
+from timebound.errors import DeviceLost
+
+
+class Scores(torch.nn.Module):  # type: ignore[misc]
+    """Pictures in bytes to scores."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        torch.manual_seed(seed)
+        self.layer = torch.nn.Linear(12, 5)
+
+    def forward(self, x: Any) -> Any:
+        return self.layer(x.float().flatten(1) / 255).softmax(-1)
+
+
+def pictures(count: int) -> Any:
+    return np.random.default_rng(count).integers(0, 255, (count, 2, 2, 3), dtype=np.uint8)
+
+
+@pytest.fixture
+def device() -> Iterator[HostDevice]:
+    yield from opened()
+
+
+def opened(**faults: Any) -> Iterator[HostDevice]:
+    device = the_lane().call(lambda: HostDevice(**faults))
+    adopt(device)
+    yield device
+    adopt(None)
+
+
+def settled(net: Any, example: Any, most: int = 8, in_flight: int = 2) -> list[str]:
+    """What was told while it was captured."""
+    told: list[str] = []
+    net(example[:1])
+    settle_all(most, in_flight, told.append)
+    return told
+
+
+def both(count: int = 3, **how: Any) -> tuple[Any, Any]:
+    """The same ensemble on the device and on the processor."""
+    made = [ensemble(*[network(Scores(n), device=where) for n in range(count)], **how) for where in ("host", "cpu")]
+    return made[0], made[1]
+
+
+@pytest.mark.parametrize("how", [{}, {"combine": "weighted", "weights": [1.0, 2.0, 5.0]}, {"combine": "vote"}])
+def test_an_ensemble_gives_what_it_gives_on_the_processor(device: HostDevice, how: Any) -> None:
+    there, here = both(**how)
+    settled(there, pictures(1))
+    for count in range(1, 12):  # above the ladder too
+        np.testing.assert_allclose(there(pictures(count)), here(pictures(count)), atol=1e-6)
+
+
+def test_nothing_is_captured_and_nothing_strange_met_once_it_serves(device: HostDevice) -> None:
+    there, _ = both()
+    told = settled(there, pictures(1))
+    assert told[0].startswith("capturing 4 batch sizes x 3 networks")
+    before = device.captures
+    for count in range(1, 9):
+        there(pictures(count))
+    assert device.captures == before
+    assert there._joined.strangers == 0
+    assert list(there.batch_sizes) == [1, 2, 4, 8]
+    assert [len(seconds) for seconds in there.member_seconds()] == [4, 4, 4]
+
+
+def test_the_combination_so_far_is_exact_after_every_member(device: HostDevice) -> None:
+    there, here = both()
+    x, heard, wanted = pictures(5), list[Any](), list[Any]()
+    settled(there, x)
+    for net, values in ((there, heard), (here, wanted)):
+
+        def keep(so_far: Any, values: list[Any] = values) -> bool:
+            values.append(so_far.value())
+            return True
+
+        net.run(x, keep)
+    assert len(heard) == 2
+    np.testing.assert_allclose(heard, wanted, atol=1e-6)
+
+
+def test_an_ensemble_told_to_stop_gives_the_members_so_far(device: HostDevice) -> None:
+    there, here = both()
+    x = pictures(5)
+    settled(there, x)
+    for _ in range(3):
+        stopped = there.run(x, lambda so_far: so_far.count < 1)
+        np.testing.assert_allclose(stopped, here.run(x, lambda so_far: so_far.count < 1), atol=1e-6)
+        np.testing.assert_allclose(there(x), here(x), atol=1e-6)
+
+
+def test_all_members_of_a_small_batch_run_at_once(device: HostDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(form, "_TOGETHER_GAIN", 100.0)
+    there, here = both()
+    settled(there, pictures(1))
+    assert len(there.together_seconds()) == 4
+    before = device.replays
+    np.testing.assert_allclose(there.run_side_by_side(pictures(3), 2), here(pictures(3)), atol=1e-6)
+    assert device.replays == before + 1
+
+
+def test_batches_of_several_threads_do_not_meet(device: HostDevice) -> None:
+    there, here = both()
+    settled(there, pictures(1), most=32)
+    with ThreadPoolExecutor(6) as threads:
+        for count, made in zip(range(1, 33), threads.map(there, map(pictures, range(1, 33))), strict=True):
+            np.testing.assert_allclose(made, here(pictures(count)), atol=1e-6)
+
+
+def test_device_time_is_told_to_the_thread_that_called(device: HostDevice) -> None:
+    there, _ = both()
+    settled(there, pictures(1))
+    take_usage()
+    there(pictures(3))
+    used = take_usage()
+    assert used.device_s > 0
+    assert used.waited_s >= 0
+    assert take_usage().device_s == 0
+
+
+def test_rows_in_pinned_memory_go_to_the_device_without_a_copy(device: HostDevice) -> None:
+    there, here = both()
+    settled(there, pictures(1))
+    area = bytearray(8 * 12)
+    device.pin(area)
+    rows = np.frombuffer(area, np.uint8).reshape(8, 2, 2, 3)
+    rows[:3] = pictures(3)
+    np.testing.assert_allclose(there(rows[:3]), here(pictures(3)), atol=1e-6)
+
+
+class Looks(Scores):
+    def forward(self, x: Any) -> Any:
+        y = super().forward(x)
+        return y if y.sum().item() > 0 else -y
+
+
+class Aside(Scores):
+    """Computes with something outside of the device."""
+
+    calls = 0
+
+    def forward(self, x: Any) -> Any:
+        self.calls += 1
+        return super().forward(x) + self.calls
+
+
+class Writes(Scores):
+    def forward(self, x: Any) -> Any:
+        return super().forward(x.bitwise_right_shift_(1))
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"), [(Looks, "while capturing.*test_networks.py, line"), (Aside, "other numbers")]
+)
+def test_a_network_that_cannot_be_captured_runs_as_it_is_and_says_why(
+    device: HostDevice, kind: Callable[[int], torch.nn.Module], reason: str
+) -> None:
+    net = network(kind(1), device="host")
+    settled(net, pictures(1))
+    assert len(net.notes()) == 1
+    assert re.search(f"runs without being captured: .*{reason}", net.notes()[0])
+    assert net(pictures(3)).shape == (3, 5)
+    assert list(net.batch_sizes) == [1, 2, 4, 8]
+    assert all(seconds > 0 for seconds in net.member_seconds()[0])
+
+
+def test_an_ensemble_with_a_member_that_cannot_be_captured_still_answers(device: HostDevice) -> None:
+    there = ensemble(network(Scores(1), device="host"), network(Looks(2), device="host"))
+    here = ensemble(network(Scores(1)), network(Looks(2)))
+    settled(there, pictures(1))
+    np.testing.assert_allclose(there(pictures(3)), here(pictures(3)), atol=1e-6)
+    np.testing.assert_allclose(
+        there.run(pictures(3), lambda so_far: False), here.run(pictures(3), lambda so_far: False), atol=1e-6
+    )
+
+
+def test_a_network_may_write_into_its_input(device: HostDevice) -> None:
+    there = ensemble(network(Writes(1), device="host"), network(Scores(2), device="host"))
+    here = ensemble(network(Writes(1)), network(Scores(2)))
+    settled(there, pictures(1))
+    np.testing.assert_allclose(there(pictures(3)), here(pictures(3)), atol=1e-6)
+
+
+def test_where_memory_runs_out_the_ladder_ends_earlier() -> None:
+    for _ in opened(room=4):
+        net = network(Scores(1), device="host")
+        settled(net, pictures(1))
+        assert list(net.batch_sizes) == [1, 2, 4]
+        assert "does not hold batches of 8" in net.notes()[0]
+        assert net(pictures(7)).shape == (7, 5)  # in pieces
+
+
+def test_replays_that_give_other_numbers_are_not_used() -> None:
+    for _ in opened(changes=lambda tensor: tensor * 1.1):
+        net = network(Scores(1), device="host")
+        settled(net, pictures(1))
+        np.testing.assert_allclose(net(pictures(3)), network(Scores(1))(pictures(3)), atol=1e-6)
+        assert "other numbers" in net.notes()[0]
+
+
+def test_a_shape_that_was_not_there_before_is_answered_and_counted(device: HostDevice) -> None:
+    net = network(torch.nn.ReLU(), device="host")
+    settled(net, np.ones((1, 3), np.float32))
+    assert net(np.ones((2, 5), np.float32)).shape == (2, 5)
+    assert net._networks is not None
+    assert net._networks.strangers == 1
+
+
+def test_a_lost_device_is_told_as_such(device: HostDevice) -> None:
+    net: TorchBackend = network(Scores(1), device="host")
+    settled(net, pictures(1))
+    device.lose("an illegal memory access")
+    with pytest.raises(DeviceLost, match="illegal memory access"):
+        net(pictures(1))
+
+
+def test_half_precision_comes_back_as_float32(device: HostDevice) -> None:
+    torch.manual_seed(1)
+    x, layer = np.ones((3, 4), np.float32), torch.nn.Linear(4, 2)
+    wanted = network(layer)(x)
+    net = network(layer, device="host", dtype="bfloat16")
+    settled(net, x)
+    made = net(x)
+    assert made.dtype == np.float32
+    np.testing.assert_allclose(made, wanted, atol=0.02)
