@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -368,6 +369,47 @@ def test_members_done_before_it_has_to_ask_are_noted_and_the_next_goes_on_at_onc
     assert report is not None
     assert [(r.members, r.is_note, r.outcomes[0].body) for r in reports] == [(1, True, b"[1.0]"), (2, False, b"[2.5]")]
     assert (report.members, report.is_note, report.outcomes[0].body) == (3, False, b"[4.0]")
+
+
+def test_nothing_is_reported_between_members_while_it_is_told_to_be_quiet() -> None:
+    clock = ManualClock()
+
+    def slow(batch: Any) -> Any:
+        clock.advance(0.04)
+        return batch
+
+    class Three(tb.Model):
+        def load(self) -> None:
+            self.net = tb.ensemble(slow, slow, slow)
+
+        def prepare(self, request: Any) -> Any:
+            return np.array([float(request)])
+
+    model = Three()
+    model.load()
+    reports: list[Report] = []
+
+    def ask(report: Report) -> bool:
+        reports.append(report)
+        return True
+
+    runner = open_runner(model, clock)
+    assert runner.run([b"1"], ask, quiet_s=1.0) is not None
+    assert reports == []
+    assert runner.run([b"1"], ask, quiet_s=0.05) is not None
+    assert [report.members for report in reports] == [2], "it is late: from now on somebody must know what there is"
+
+
+def test_what_a_device_was_used_for_is_reported_once() -> None:
+    class Plain(tb.Model):
+        def infer(self, batch: Any) -> Any:
+            return batch
+
+    runner = open_runner(Plain(), ManualClock())
+    runner.take_usage = lambda: SimpleNamespace(device_s=0.020, waited_s=0.005)
+    report = runner.run([b"1"])
+    assert report is not None
+    assert (report.device_s, report.waited_s) == (0.020, 0.005)
 
 
 def test_a_member_that_fails_comes_after_a_report_of_those_before_it() -> None:

@@ -211,12 +211,18 @@ class Steps:
 
     After each member but the last, `report` is called with the number of members done and with `infer`: called
     there, it runs with the members so far in the ensemble's place and gives the outputs as they would be now.
-    `report` says whether to go on.
+    `report` says whether to go on. While `is_quiet` says so it is not called.
     """
 
-    def __init__(self, infer: Callable[[], Any], report: Callable[[Callable[[], Any], int], bool]) -> None:
+    def __init__(
+        self,
+        infer: Callable[[], Any],
+        report: Callable[[Callable[[], Any], int], bool],
+        is_quiet: Callable[[], bool] | None = None,
+    ) -> None:
         self._infer = infer
         self._report = report
+        self._is_quiet = is_quiet
         self._owner: Ensemble | None = None
         self.is_complete = True
         """Whether no report was answered with a stop."""
@@ -229,6 +235,8 @@ class Steps:
         return ensemble.run(batch, None)
 
     def _after_member(self, ensemble: Ensemble, mixture: Combined) -> bool:
+        if self._is_quiet is not None and self._is_quiet():
+            return True
         with during(_stand_in, (ensemble, mixture.value())):
             self.is_complete = self._report(self._infer, mixture.count)
         return self.is_complete

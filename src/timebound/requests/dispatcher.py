@@ -1,15 +1,15 @@
 """The small loop around the scheduler: takes questions in, hands batches to free slots, delivers what comes back.
 
-It waits on nothing and polls nothing. Four things move it: a request arrives (or its client leaves), a slot
-reports or is lost, a guard's time comes, a batch hangs. Requests that arrive in one turn of the event loop are
-dispatched together at its end. `request.py` draws a request's life; `answers.py` sees to it that everybody who waits
-is answered in time; `losses.py` does what follows when a worker is lost.
+It waits on nothing and polls nothing. Five things move it: a request arrives (or its client leaves), a slot reports or
+is lost, a guard's time comes, a batch hangs, a device is soon to be free. Requests that arrive in one turn of the event
+loop are dispatched together at its end. `request.py` draws a request's life; `answers.py` sees to it that everybody who
+waits is answered in time; `losses.py` does what follows when a worker is lost.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, MutableMapping
+from collections.abc import Callable, MutableMapping
 from functools import partial
 from itertools import count
 from math import inf
@@ -21,6 +21,7 @@ from timebound.catalogue import Catalogue
 from timebound.clock import Clock, Wall
 from timebound.errors import KeyReused, Refusal, RequestError
 from timebound.events import BatchFinished, BatchStarted, Degraded, Events
+from timebound.requests.alarm import Alarm
 from timebound.requests.answers import Answers, Helper, because
 from timebound.requests.claims import Claims
 from timebound.requests.copies import Copies
@@ -28,11 +29,12 @@ from timebound.requests.floor import Floor, Sent, Slot, Slots
 from timebound.requests.losses import Losses
 from timebound.requests.models import Models
 from timebound.requests.request import Attempt, Phase, Request
+from timebound.requests.staff import Staff
 from timebound.scheduler.queue import length_bucket
 from timebound.scheduler.scheduler import Scheduler
-from timebound.scheduler.ticket import Batch, Step
+from timebound.scheduler.ticket import Batch, Step, Took
 from timebound.store.base import Store
-from timebound.types import UNFINISHED, Deliver, Loss, Outcome, Quality, Question, Report, Result, Run, Source
+from timebound.types import UNFINISHED, Deliver, Outcome, Quality, Question, Report, Result, Run, Source
 
 _INFERRED = ("", "model_failed", UNFINISHED)
 """Outcomes of items that reached `infer`; the others were refused before, and took hardly any time."""
@@ -45,7 +47,7 @@ _ASK_AFTER = 0.1
 way to the gateway and back each time; until then it says what it has and goes on at once."""
 
 
-class Dispatcher:
+class Dispatcher(Staff):
     """Owns the requests; everything in it happens on the event loop's thread."""
 
     def __init__(
@@ -94,6 +96,7 @@ class Dispatcher:
         self._losses = Losses(scheduler, self._floor, self._answers, slots=slots, clock=clock, events=events)
         self._numbers = count()
         self._poll_is_due = False
+        self._alarm = Alarm(loop, self._poll)
         self.is_closed = False
         """Whether nothing is accepted any more."""
 
@@ -241,37 +244,6 @@ class Dispatcher:
             else:
                 self._answers.give_up(request, aside.reason)
 
-    # ------------------------------------------------------------------ slots
-
-    def slot_up(self, slot: Slot) -> None:
-        """A slot can take batches."""
-        self._losses.found(slot)
-        self._floor.free[slot] = None
-        self._count_slots()
-        self._poll()
-
-    def strain(self, *, is_on: bool) -> None:
-        """Whether processes are being started: cores are short then, and answers are given a little earlier."""
-        self._answers.strain(is_on=is_on)
-
-    def retire(self, slots: Iterable[Slot], done: Callable[[], None]) -> None:
-        """Give these slots no more batches; `done` is called when they run none. Lost ones are not waited for."""
-        self._floor.retire(slots, done)
-        self._count_slots()
-
-    def slots_down(self, slots: Iterable[Slot], loss: Loss = Loss.GONE) -> None:
-        """A worker's slots are gone, all at once; what ran there is dispatched again, as long as there is time."""
-        slots = list(slots)
-        lost = [sent for slot in slots if (sent := self._floor.lose(slot)) is not None]
-        self._count_slots()
-        for sent in lost:
-            self._models.hand_over(sent.batch)
-        self._losses.lost(slots, lost, loss)
-        self._poll()
-
-    def _count_slots(self) -> None:
-        self._scheduler.set_slots(len(self._floor))
-
     # ------------------------------------------------------------------ batches out
 
     def _poll_soon(self) -> None:
@@ -289,12 +261,15 @@ class Dispatcher:
             if trial is not None:
                 self._begin(*trial, now)
         while free:
-            slot = next(iter(free)) if self._losses.trials.worker is None else self._losses.open_slot()
+            is_any = self._losses.trials.worker is None and not self._floor.devices
+            slot = next(iter(free)) if is_any else self._losses.open_slot(now)
             if slot is None:
                 return
-            batch = self._scheduler.take(now)
+            batch = self._scheduler.take(now, self._floor.devices.get(slot))
             self._settle_aside()
             if batch is None:
+                if self._scheduler.due < inf:
+                    self._alarm.set(self._scheduler.due, now)
                 return
             self._begin(slot, batch, now)
 
@@ -304,14 +279,15 @@ class Dispatcher:
         facts = (len(requests), batch.reason, batch.started, batch.predicted_s, batch.latest_end)
         run = Run(batch.id, batch.model, str(slot), *facts)
         self._floor.running[slot] = Sent(batch, requests, now, run)
-        shape = (batch.model, len(requests), length_bucket(batch.size))
-        batch.is_first = shape not in self._floor.ran[self._slots.worker_of(slot)]
+        shape = (batch.model, batch.step, length_bucket(batch.size))
         if not self._answers.pulse.is_running:
             self._answers.pulse.start()
         queued = self._scheduler.queued()
         info = self._infos[batch.model]
+        # Where each step was measured at the warm-up, every worker has run them all.
+        batch.is_first = not info.step_s and shape not in self._floor.ran[self._slots.worker_of(slot)]
         left_s = min(info.deadline_s, batch.latest_end - now)
-        ask_after_s = 0.0 if queued else max(0.0, _ASK_AFTER * left_s)
+        ask_after_s = batch.quiet_s or (0.0 if queued else max(0.0, _ASK_AFTER * left_s))
         votes = [place for place, each in enumerate(requests) if each.wants_votes] if info.members > 1 else []
         self._slots.send(slot, batch, [each.body for each in requests], ask_after_s=ask_after_s, votes=votes)
         for request in requests:
@@ -332,6 +308,7 @@ class Dispatcher:
         if report.is_short_of_memory:
             self._losses.shrink(sent, is_certain=True)
         batch.inferred = sum([outcome.code in _INFERRED for outcome in report.outcomes])
+        batch.took = Took(report.device_s, report.waited_s, report.timing.finish_s) if report.device_s else None
         if report.members == report.of_members:
             self._scheduler.batch_done(batch, seconds, now)
             step = Step(False, list(sent.requests), [], "complete")
@@ -353,7 +330,8 @@ class Dispatcher:
         if self._losses.suspects:
             self._losses.clear(sent.requests)
         batch, ran = sent.batch, self._floor.ran[self._slots.worker_of(slot)]
-        ran.add((batch.model, batch.inferred or 0, length_bucket(batch.size)))
+        items, info = batch.inferred or 0, batch.served.spec
+        ran.add((batch.model, next((s for s in info.batch_sizes if s >= items), items), length_bucket(batch.size)))
         del self._floor.running[slot]
         left = self._floor.leaving.pop(slot, None)
         if left is None:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import msgspec
 
 from timebound.requests.request import Request
-from timebound.scheduler.ticket import Batch
+from timebound.scheduler.ticket import Batch, Server
 from timebound.types import Run
 
 Slot = Hashable
@@ -46,8 +46,18 @@ class Floor:
         self.free: dict[Slot, None] = {}  # a dict keeps the order in which slots became free
         self.running: dict[Slot, Sent] = {}
         self.leaving: dict[Slot, Callable[[], None]] = {}
+        self.devices: dict[Slot, Server] = {}
+        """The device of each slot that shares one: that of its worker."""
         self.ran: defaultdict[Hashable, set[tuple[str, int, int]]] = defaultdict(set)
         """What each worker has run: model, items, bucket of their size."""
+
+    @property
+    def servers(self) -> int | None:
+        """How many servers those are that can take batches; None if each slot is one."""
+        if not self.devices:
+            return None
+        able = {*self.free, *self.running} - self.leaving.keys()
+        return len({self.devices.get(slot, slot) for slot in able})
 
     def __len__(self) -> int:
         """How many can take batches, now or after the one they have."""
@@ -57,6 +67,7 @@ class Floor:
         """It is gone, and with it the batch it ran, if it ran one."""
         self.free.pop(slot, None)
         self.leaving.pop(slot, None)
+        self.devices.pop(slot, None)
         return self.running.pop(slot, None)
 
     def retire(self, slots: Iterable[Slot], done: Callable[[], None]) -> None:

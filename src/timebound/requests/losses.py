@@ -195,9 +195,14 @@ class Losses:
 
     # ------------------------------------------------------------------ trials
 
-    def open_slot(self) -> Slot | None:
-        """The next free slot that is not kept for suspects."""
-        return self.trials.open_slot(self._floor.free)
+    def open_slot(self, now: float) -> Slot | None:
+        """The next free slot that is not kept for suspects; of those that share devices, where one is free first."""
+        floor, trials = self._floor, self.trials
+        if not floor.devices:
+            return trials.open_slot(floor.free)
+        able = [slot for slot in floor.free if trials.worker is None or self._worker_of(slot) != trials.worker]
+        free_at = self._scheduler.free_at
+        return min(able, key=lambda slot: free_at(floor.devices.get(slot), now), default=None)
 
     def next_trial(self, now: float) -> tuple[Slot, Batch] | None:
         """The next suspects, and a slot of a worker that runs nothing else."""
@@ -211,7 +216,8 @@ class Losses:
         if is_last and self._scheduler.suspects_can_wait(now, is_needed=is_needed):
             trials.end()
             return None
-        batch = self._scheduler.take_suspects(now) if slot is not None else None
+        server = floor.devices.get(slot)
+        batch = self._scheduler.take_suspects(now, server) if slot is not None else None
         if batch is not None and slot is not None:
             return slot, batch
         if not self._scheduler.has_suspects:

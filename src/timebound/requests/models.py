@@ -37,9 +37,12 @@ class Models:
             is_parallel=info.is_parallel,
             max_queue=self._max_queue,
             batch_sizes=tuple(info.batch_sizes),
+            # Those of inputs of different sizes depend on them, and are learned.
+            step_s=() if info.size_field or info.has_size else tuple(map(tuple, info.step_s)),
+            together_s=tuple(info.together_s),
         )
         self._scheduler.add_model(spec, profile)
-        if is_new and profile is None and info.warm_up_s > 0:
+        if is_new and profile is None and info.warm_up_s > 0 and not spec.step_s:
             self._scheduler.guess(info.name, info.warm_up_s)
 
     def remove(self, name: str, successor: str | None) -> list[Request]:

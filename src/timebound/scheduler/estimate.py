@@ -45,13 +45,14 @@ RETRY_LARGER_EVERY = 256  # batches between two tries of a larger size that look
 class Curve:
     """Seconds of one member for batches of 1, 2, ... items of one size, never falling; without the fast parts."""
 
-    __slots__ = ("best", "best_rate", "bulk", "fastest", "seconds")
+    __slots__ = ("best", "best_rate", "bulk", "cuts", "fastest", "seconds")
 
     def __init__(self, seconds: list[float]) -> None:
         self.seconds = seconds  # seconds[0] = 0; the list ends where trust ends
         self.best = self.fastest = 1  # the smallest batch of nearly the best rate, and that of the very best
         self.bulk = 1  # that of the very best rate where nobody is in a hurry
         self.best_rate = 1.0 / seconds[1]
+        self.cuts: list[int] | None = None  # where there are steps: how many of so many to run, see `Shape.cuts`
 
     def largest(self, seconds: float) -> int:
         """The largest batch that takes at most `seconds`; 0 if none does."""
@@ -77,6 +78,8 @@ class Estimate:
         self.usual_drift = 0.0  # its slow mean: how it was, whatever the last few batches were like
         self.member = [0.0] * members
         self.crowds: dict[int, float] = {}  # by busy slots
+        self.uneven: dict[tuple[int, int], float] = {}  # (member, step): relative to what the member takes elsewhere
+        self.at_once: dict[int, float] = {}  # by step: seconds of all members at once, see `staircase.py`
         self.known_members = {0}
         self.first = 1.0  # multiplies a curve: the first member
         self.recent: deque[tuple[int, float, int, int, float]] = deque(maxlen=LONG_WINDOW)  # as `observe` heard them
@@ -125,6 +128,7 @@ class Estimate:
             curve.best, curve.fastest = self.shape.choose(curve.seconds, last)
             _, curve.bulk = self.shape.choose(curve.seconds, max(last, curve.largest(bulk_s / unit)))
             curve.best_rate = curve.best / curve.seconds[curve.best]
+            curve.cuts = self.shape.cuts(curve.seconds) if self.shape.sizes else None
         return curve
 
     def trusted(self, size: float) -> int:
@@ -137,15 +141,23 @@ class Estimate:
         shape = self._known.get((batch, size))
         if shape is None:
             shape = self._known[batch, size] = self.shape.seconds(self.shape.padded(batch), size)
-        return shape * self._scale[member] * self.crowd(busy)
+        seconds = shape * self._scale[member] * self.crowd(busy)
+        return seconds * self.uneven.get((member, self.shape.padded(batch)), 1.0) if self.uneven else seconds
+
+    def divided(self, seconds: float, batch: int, first: int, last: int) -> list[float]:
+        """What each of the members `first` up to but not including `last` had of this time."""
+        if last - first == 1:
+            return [seconds]
+        step, uneven = self.shape.padded(batch), self.uneven
+        parts = [self._scale[member] * uneven.get((member, step), 1.0) for member in range(first, last)]
+        return [seconds * part / sum(parts) for part in parts]
 
     def wants_try(self, batch: int) -> bool:
         """Is it time to look again at a batch of this size, though it looked worse?"""
         if not self.known or batch > self.trusted(1.0):
             return False
-        if self._tries.get(batch_bucket(batch), 0) < ENOUGH_TRIES:
-            return True
-        return self.is_long_ago(batch_bucket(batch))
+        bucket = self.shape.bucket(batch)
+        return self._tries.get(bucket, 0) < ENOUGH_TRIES or self.is_long_ago(bucket)
 
     def is_long_ago(self, bucket: int) -> bool:
         """Have batches of about this size not run for a while?"""
@@ -170,7 +182,7 @@ class Estimate:
         if shape.sizes:
             batch = shape.padded(batch)
         self.observations += 1
-        bucket, _ = key = (batch_bucket(batch), length_bucket(size))
+        bucket, _ = key = (batch if shape.sizes else batch_bucket(batch), length_bucket(size))
         self._tried[bucket] = self.observations
         self._tries[bucket] = self._tries.get(bucket, 0) + 1
         if self.observations == 1 and not shape.is_guessed:
@@ -186,6 +198,8 @@ class Estimate:
                 return True
             self._remember(max(1.0 / STRAGGLER, min(ratio, STRAGGLER)))  # more is news, and learned at once
             self.recent.append((batch, size, member, busy, seconds))
+        if self.uneven:
+            seconds /= self.uneven.get((member, batch), 1.0)
         if batch > self.largest_batch or batch * size > self.largest_work:
             self.largest_batch = max(batch, self.largest_batch)
             self.largest_work = max(batch * size, self.largest_work)
@@ -245,6 +259,12 @@ class Estimate:
                 self.crowds[busy] = min(math.log(busy), max(0.0, level + CELL_RATE * error))
                 self._crowding.clear()
         self.rescale()
+
+    def known_from_start(self, sizes: tuple[int, ...]) -> None:
+        """Batches of these sizes were measured before the first request."""
+        self.observations = max(self.observations, ENOUGH_TRIES)
+        self._tries = dict.fromkeys(sizes, ENOUGH_TRIES)
+        self._tried = dict.fromkeys(sizes, self.observations)
 
     def rescale(self) -> None:
         """The fast parts have changed."""

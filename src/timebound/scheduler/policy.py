@@ -58,6 +58,12 @@ first attempts, because their user has been failed already and the first attempt
 many members for everybody ("same level"): quality falls evenly before anybody gets a fallback. It must fit with 0.4 of
 the deadline to spare, and an ensemble is behind already when one member each does not.
 
+**Steps.** Where a backend runs some sizes only, a batch is padded up to the next. It is cut to the step below where
+that has the better rate; the others go first next time.
+
+**Devices.** Slots of one worker may share a device: they are one server. Its next batch is chosen shortly before it is
+needed (`device.py`), and from then on as if the device's end were now.
+
 **The estimate may be wrong.** Where nothing fits safely, a slot that would idle tries the ticket with most time left.
 An estimate that nothing has renewed for a second turns nobody away, so a machine that was stalled is found out.
 
@@ -67,7 +73,6 @@ Left out: waiting to fill a batch (a lone request would pay for it), and preempt
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import inf
 from typing import Protocol
 
 import msgspec
@@ -77,6 +82,7 @@ from timebound.scheduler.load import Overload
 from timebound.scheduler.queue import DeadlineQueue, Rank
 from timebound.scheduler.served import LaneView, Served
 from timebound.scheduler.ticket import SetAside, Ticket
+from timebound.scheduler.tight import fill, fits_with_reserve, largest_or_try, long_shot, pass_over
 
 WORTH_SPLITTING_S = 0.001  # waking a second worker costs about a tenth of this
 TICK = 1e-6  # seconds; a result that is due at the very moment of the guard would lose the race
@@ -128,11 +134,13 @@ class View:
         *,
         slots: int,
         residuals: list[float],
+        start: float,
         models: list[Served],
         lanes: list[LaneView],
         waiting: int,
     ) -> None:
         self.now = now
+        self.start = start  # of a batch chosen now: later than now where it waits for a device
         self.margin = margin + TICK
         self.slots = slots or 1
         self.idle = max(1, slots - len(residuals))
@@ -144,10 +152,10 @@ class View:
 
     def due(self, lane: LaneView, batch: int) -> float:
         """The earliest deadline that a batch started now safely meets."""
-        return self.now + self.margin + lane.safe * lane.seconds(batch)
+        return self.start + self.margin + lane.safe * lane.seconds(batch)
 
     def slack(self, ticket_deadline: float) -> float:
-        return ticket_deadline - self.margin - self.now
+        return ticket_deadline - self.margin - self.start
 
     @property
     def fits(self) -> bool:
@@ -168,7 +176,7 @@ class View:
         self, level: int, mine_s: float = 0.0, skip: dict[int, int] | None = None, reserve_s: float = 0.0
     ) -> bool:
         """Would every waiting first attempt be in time with `level` members each? More in `Backlog.fits`."""
-        backlog = Backlog(self.lanes, self.residuals, self.slots, self.now + self.margin)
+        backlog = Backlog(self.lanes, self.residuals, self.slots, self.start + self.margin)
         return backlog.fits(level, mine_s, skip, reserve_s)
 
 
@@ -204,11 +212,13 @@ class DeadlineFirst:
         if best is None:
             return _long_shot(view)
         if len(best.tickets) == len(best.queue) < view.waiting:
-            _fill(view, best)
+            fill(view, best.lane, best.tickets, best.queue)
         if len(best.tickets) == view.waiting and not self._is_overloaded:
             self._overload, self._is_behind = None, False
-        elif self._overload is None and not (view.fits and _fits_with_reserve(view)):
+        elif self._overload is None and not (view.fits and fits_with_reserve(view, MEMBER_RESERVE)):
             self._overload = Overload(view.models, view.now)
+        if best.lane.curve.cuts is not None:
+            del best.tickets[best.lane.curve.cuts[len(best.tickets)] :]
         return Plan(best.lane, best.tickets, best.reason)
 
     def goes_on(self, view: View, level: int, seconds: float, deadline_s: float) -> bool:
@@ -260,81 +270,14 @@ class DeadlineFirst:
         if self._is_overloaded and (newest := queue.newest(want, view.due(lane, want))):
             return newest, "newest_first"
         if room == want:
-            return _largest_or_try(view, lane, queue, want, share)
+            return largest_or_try(view, lane, queue, want, share)
         # The head is too tight for the batch that the backlog needs.
         is_worth_it = room and room / lane.seconds(room) >= LEAST_RATE * want / lane.seconds(want)
         if is_worth_it and view.backlog_fits(1, lane.seconds(room), {id(queue): room}):
             return queue.slice(0, room), "tight_deadline"
-        return _pass_over(view, lane, queue, want, 1.0 if self._is_behind else BURST_RATE)
-
-
-def _fits_with_reserve(view: View) -> bool:
-    """Ensembles alone are behind as well when one member each just fits: that backlog would delay full answers."""
-    if any(lane.estimate.members == 1 for lane in view.lanes):
-        return True
-    return view.backlog_fits(1, reserve_s=MEMBER_RESERVE * min(lane.deadline_s for lane in view.lanes))
-
-
-def _largest_or_try(
-    view: View, lane: LaneView, queue: DeadlineQueue, want: int, share: int
-) -> tuple[list[Ticket], str]:
-    """The batch of the best rate; now and then a larger one, to learn whether it has become better."""
-    larger = min(2 * want, len(lane.curve.seconds) - 1)
-    if want < larger <= share and lane.estimate.wants_try(larger):
-        larger = min(larger, lane.largest(view.slack(queue.by_deadline.first[0])))
-        return queue.slice(0, larger), "try_larger" if larger > want else "best_rate"
-    return queue.slice(0, want), "best_rate" if want >= lane.cap else "split"
-
-
-def _pass_over(view: View, lane: LaneView, queue: DeadlineQueue, want: int, rate: float) -> tuple[list[Ticket], str]:
-    """In order of deadline, from the first that leaves time for a batch of this share of the rate."""
-    while want:
-        enough, least = rate * want / lane.seconds(want), want
-        while rate < 1.0 and least > 1 and least - 1 >= enough * lane.seconds(least - 1):
-            least -= 1
-        first = queue.first_due_after(view.due(lane, least))
-        left = len(queue) - first
-        if left >= least:
-            room = lane.largest(view.slack(queue.by_deadline.at(first)[0]))
-            return queue.slice(first, max(least, min(want, room))), "early_drop" if first else "tight_deadline"
-        want = min(want - 1, max(left, want // 2))
-    return [], ""
-
-
-def _fill(view: View, best: _Candidate) -> None:
-    """Spare room goes to lower ranks of the lane, then to shorter lanes where padding is cheaper than waiting."""
-    lane, tickets = best.lane, best.tickets
-    limit = min(lane.cap, lane.largest(view.slack(min(ticket.deadline for ticket in tickets))))
-    due = view.due(lane, limit) if limit > len(tickets) else inf
-    for queue in lane.lane.queues:
-        room = limit - len(tickets)
-        # Retries ride along only where they push no first attempt over its deadline.
-        if room > 0 and queue is not best.queue and (not queue.rank.is_retry or view.fits):
-            tickets += queue.slice(queue.first_due_after(due), room)
-    for other in view.lanes:
-        if other.lane.model != lane.lane.model or other.lane.bucket >= lane.lane.bucket:
-            continue
-        for queue in other.firsts():
-            room = limit - len(tickets)
-            alone = min(len(queue), other.cap)
-            one_more = lane.seconds(len(tickets) + 1) - lane.seconds(len(tickets))
-            if room > 0 and one_more <= other.seconds(alone) / alone:
-                tickets += queue.slice(queue.first_due_after(due), room)
+        return pass_over(view, lane, queue, want, 1.0 if self._is_behind else BURST_RATE)
 
 
 def _long_shot(view: View) -> Plan | None:
-    """Nothing fits safely. Rather than idle, try the ticket with most time left if it may well make it.
-
-    Or whatever the estimate says, if nobody else needs the slot or nothing was learned for a while: it may be wrong,
-    and only running something corrects it.
-    """
-    best: Plan | None = None
-    best_latest = -inf
-    for lane in view.lanes:
-        for queue in lane.lane.queues:
-            deadline, _, ticket = queue.by_deadline.at(queue.first_due_after(queue.by_deadline.last[0]))
-            latest = deadline - view.margin - lane.seconds(1)
-            may_find_out = (lane.is_in_doubt or not view.residuals) and view.slack(deadline) > 0.0
-            if (latest >= view.now or may_find_out) and latest > best_latest:
-                best, best_latest = Plan(lane, [ticket], "long_shot"), latest
-    return best
+    found = long_shot(view)
+    return None if found is None else Plan(found[0], [found[1]], "long_shot")

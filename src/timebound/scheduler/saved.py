@@ -9,7 +9,7 @@ from typing import Any
 from timebound.scheduler.estimate import ENOUGH_TRIES, LONG_WINDOW, STRAGGLER, WINDOW, Estimate
 from timebound.scheduler.queue import length_bucket
 from timebound.scheduler.served import Served
-from timebound.scheduler.shape import CELL_RATE, UNKNOWN_S, batch_bucket
+from timebound.scheduler.shape import CELL_RATE, UNKNOWN_S
 from timebound.scheduler.ticket import ModelSpec
 
 
@@ -55,7 +55,7 @@ def restore(estimate: Estimate, profile: dict[str, Any], most_count: float = ENO
         return
     shape = estimate.shape
     for count, batch, size, seconds in cells:
-        key = (batch_bucket(max(1, round(batch))), length_bucket(size))
+        key = (shape.bucket(max(1, round(batch))), length_bucket(size))
         shape.cells[key] = [min(count, most_count), batch, size, seconds]
     drift, *_ = scale = [*profile["scale"], *[0.0] * estimate.members][: estimate.members]
     estimate.drift, estimate.member = drift, [value - drift for value in scale]

@@ -6,18 +6,19 @@ from math import inf
 from typing import Any
 
 from timebound.scheduler.backlog import displace
+from timebound.scheduler.device import Devices
 from timebound.scheduler.firsts import cut_to_known
 from timebound.scheduler.policy import DeadlineFirst, Plan, Policy, View
 from timebound.scheduler.queue import Lane
+from timebound.scheduler.recovery import MIN_RETRY_AFTER_S, Recovery
 from timebound.scheduler.saved import renew_model, restore_model, save_model
 from timebound.scheduler.served import InFlight, LaneView, Served
-from timebound.scheduler.survivors import Survivors, Trouble, grow, hang_limit_s, next_part, short_of_memory
-from timebound.scheduler.ticket import Batch, ModelSpec, Phase, SetAside, Step, Ticket, Verdict
+from timebound.scheduler.staircase import seed
+from timebound.scheduler.survivors import Survivors, Trouble, grow, next_part
+from timebound.scheduler.ticket import Batch, ModelSpec, Phase, Server, SetAside, Step, Ticket, Verdict
 
-MIN_RETRY_AFTER_S = 0.05  # a client that comes back sooner finds what it left
 
-
-class Scheduler:
+class Scheduler(Recovery):
     """Decides. The caller tells what happens, with `now` in seconds of a monotonic clock, and does what it hears.
 
     After `offer`, `take` and `batch_lost` ask `set_aside()` for tickets that were given up.
@@ -28,8 +29,10 @@ class Scheduler:
         self._policy: Policy = DeadlineFirst() if policy is None else policy
         self.margin_s = margin_s  # results must be there this long before the deadline
         self._models: dict[str, Served] = {}
-        self._slots = 0
+        self._slots = self._servers = 0
+        self.due = inf  # when a slot is to ask again whose device is not to have its next batch yet
         self._running = InFlight()
+        self._devices: Devices | None = None  # the same, once there are any
         self._aside: list[SetAside] = []
         self._trouble = Trouble()
 
@@ -40,10 +43,11 @@ class Scheduler:
         known = self._models.get(spec.name)
         if known is not None:
             renew_model(known, spec)
-            return
-        served = self._models[spec.name] = Served(spec)
-        if profile:
+        served = known or self._models.setdefault(spec.name, Served(spec))
+        if profile and known is None:
             restore_model(served, profile)
+        if spec.step_s:
+            seed(served.estimate, spec)
 
     def remove_model(self, name: str) -> list[Ticket]:
         """Stop serving a model; its waiting tickets are returned."""
@@ -53,9 +57,11 @@ class Scheduler:
             ticket.phase, ticket.lane, ticket.place = Phase.ACCEPTED, None, None
         return waiting + self._trouble.remove_model(name)
 
-    def set_slots(self, slots: int) -> None:
-        """How many slots are alive now, busy ones included."""
-        self._slots = slots
+    def set_slots(self, slots: int, servers: int | None = None) -> None:
+        """How many slots are alive now, busy ones included; and how many servers if devices are shared by slots."""
+        self._slots, self._servers = slots, slots if servers is None else servers
+        if servers is not None and self._devices is None:
+            self._running = self._devices = Devices(self._running)
 
     def observe(self, model: str, batch: int, size: float, seconds: float, member: int = 0) -> None:
         """A duration measured outside of `take`, on the same way to the worker and back."""
@@ -94,8 +100,8 @@ class Scheduler:
         if verdict is None:
             lane.add(ticket)
             served.queued += 1
-            if served.queued > served.roomy and self._slots and not self._policy.admits_all:
-                displace(served, self._slots, now, self._set_aside)
+            if served.queued > served.roomy and self._servers and not self._policy.admits_all:
+                displace(served, self._servers, now, self._set_aside)
         return verdict
 
     def _verdict(self, served: Served, lane: Lane, ticket: Ticket, now: float) -> Verdict | None:
@@ -104,7 +110,7 @@ class Scheduler:
         if self._policy.admits_all or (self._slots == 0 and not len(self._running)):
             return None  # without slots: the workers may be back in time; the guard knows what to do if not
         wait_s = 0.0
-        if len(self._running) >= self._slots:
+        if self._running.busy >= self._servers:
             wait_s = min(self._running.residuals(now))
         soonest = now + served.estimate.fast * (wait_s + served.alone_s(lane))
         if not served.estimate.observations or soonest <= ticket.deadline - self.margin_s or served.is_in_doubt(now):
@@ -115,7 +121,7 @@ class Scheduler:
     def retry_after_s(self, now: float) -> float:
         """Seconds until the work that waits now is done."""
         work = sum(self._running.residuals(now)) + sum(served.backlog_s() for served in self._models.values())
-        return max(MIN_RETRY_AFTER_S, work / max(1, self._slots))
+        return max(MIN_RETRY_AFTER_S, work / max(1, self._servers))
 
     def renew(self, ticket: Ticket, deadline: float, *, is_retry: bool, is_awaited: bool = True) -> None:
         """Another attempt joined this request: a queued one moves to this deadline and rank, and keeps its place.
@@ -162,24 +168,33 @@ class Scheduler:
 
     # ------------------------------------------------------------------ batches out
 
-    def take(self, now: float) -> Batch | None:
-        """The next batch, if a slot is free and something waits that can be answered in time."""
+    def take(self, now: float, server: Server | None = None) -> Batch | None:
+        """The next batch, if a slot is free and something waits that can be answered in time.
+
+        `server` is the device that the slot shares; `due` tells when to ask again if it is too early for its next.
+        """
+        start, self.due = now, inf
         if len(self._running) >= self._slots:
             return None
+        if server is not None and self._devices is not None:
+            start, due = self._devices.turn(server, now, self._models.values())
+            if due > now:
+                self.due = due if self.queued() else inf
+                return None
         waiting = self._purge(now)
         if (
             self._trouble.survivors.parts
-            and (again := self._take_again(self._trouble.survivors, "after_loss", now)) is not None
+            and (again := self._take_again(self._trouble.survivors, "after_loss", now, server)) is not None
         ):
             return again
-        plan = self._policy.choose(self.view(now)) if waiting else None
+        plan = self._policy.choose(self.view(now, start=start, server=server)) if waiting else None
         if plan is None:
             return None
         for given_up in plan.drop:
             self._set_aside(given_up.ticket, given_up.reason)
-        return self._begin(plan, now) if plan.tickets else None
+        return self._begin(plan, now, server) if plan.tickets else None
 
-    def _begin(self, plan: Plan, now: float) -> Batch:
+    def _begin(self, plan: Plan, now: float, server: Server | None) -> Batch:
         lane, tickets = plan.lane.lane, plan.tickets
         if self._max_batch_bytes < inf:
             tickets = _within_bytes(tickets, self._max_batch_bytes)
@@ -190,10 +205,15 @@ class Scheduler:
         for ticket in tickets:
             ticket.lane.remove(ticket)
         served.queued -= len(tickets)
-        return self._start(served, tickets, plan.reason, now)
+        return self._start(served, tickets, plan.reason, now, server)
 
-    def view(self, now: float, without: Batch | None = None) -> View:
-        """What the policy sees; `without` a running batch whose future is asked about."""
+    def view(
+        self, now: float, without: Batch | None = None, *, start: float = 0.0, server: Server | None = None
+    ) -> View:
+        """What the policy sees; `without` a running batch whose future is asked about.
+
+        For a batch that would begin on a device no sooner than `start`: then others have so much less to do.
+        """
         lanes, waiting = [], 0
         models = list(self._models.values())
         for served in models:
@@ -201,12 +221,17 @@ class Scheduler:
                 grow(served, now)
             if served.queued:
                 waiting += served.queued
-                crowd = served.estimate.crowd(self._slots)
+                crowd = served.estimate.crowd(self._servers)
                 lanes += [LaneView(served, lane, crowd, now) for lane in served.lanes.values() if lane.count]
-        residuals = self._running.residuals(now, without)
+        if self._devices is None:
+            start, residuals = now, self._running.residuals(now, without)
+        else:
+            start = max(now, start)
+            residuals = self._devices.residuals(start, without, server)
         return View(
-            now, self.margin_s, slots=self._slots, residuals=residuals, models=models, lanes=lanes, waiting=waiting
-        )
+            now, self.margin_s, slots=self._servers, residuals=residuals, start=start, models=models, lanes=lanes,
+            waiting=waiting,
+        )  # fmt: skip
 
     def _purge(self, now: float) -> int:
         """Give up what would be late even alone and fast; its fallback need not wait for the guard.
@@ -222,11 +247,21 @@ class Scheduler:
                 waiting += served.queued
         return waiting
 
-    def _start(self, served: Served, tickets: list[Ticket], reason: str, now: float) -> Batch:
-        batch = self._running.start(served, tickets, reason, now, slots=self._slots, margin_s=self.margin_s)
-        spec = served.spec
-        batch.is_alone = spec.is_parallel and spec.members > 1 and batch.busy == 1 < self._slots and not self.queued()
+    def _start(
+        self, served: Served, tickets: list[Ticket], reason: str, now: float, server: Server | None = None
+    ) -> Batch:
+        batch = self._running.start(served, tickets, reason, now, slots=self._servers, margin_s=self.margin_s)
+        if server is None or self._devices is None:
+            is_idle = served.spec.is_parallel and batch.busy == 1 < self._slots and not self.queued()
+            batch.is_at_once = is_idle and served.spec.members > 1
+        else:
+            self._devices.bind(batch, server, now, self._would_go_on)
         return batch
+
+    def _would_go_on(self, batch: Batch, seconds: float, now: float) -> bool:
+        """May this batch, which has just begun, run all its members, with so many seconds?"""
+        spec: ModelSpec = batch.served.spec
+        return self._policy.goes_on(self.view(now, batch), spec.members, seconds, spec.deadline_s)
 
     # ------------------------------------------------------------------ results
 
@@ -257,7 +292,8 @@ class Scheduler:
             return self._stop(batch, live, "deadline", now)
         self._purge(now)
         view = self.view(now, without=batch)
-        if not self._policy.goes_on(view, batch.members_done + 1, predicted, spec.deadline_s):
+        mine_s = predicted if self._devices is None else predicted + self._devices.company_s(batch)
+        if not self._policy.goes_on(view, batch.members_done + 1, mine_s, spec.deadline_s):
             return self._stop(batch, live, "backlog", now)
         staying = set(map(id, stay))
         for ticket in batch.tickets:  # those nobody waits for leave as well
@@ -282,47 +318,22 @@ class Scheduler:
             ticket.members_done = members
         self._running.close(batch, now)
 
-    # ------------------------------------------------------------------ trouble
-
-    def batch_lost(self, batch: Batch, now: float, guilty: Ticket | None = None) -> None:
-        """Its worker is gone. Its tickets run again as long as there is time, apart from others and in smaller parts.
-
-        Those marked as suspects wait for `take_suspects`. One that is found `guilty` does not run again.
-        """
-        if batch.closed:
-            return
-        self._running.close(batch, now)
-        self._trouble.lost(self._models.get(batch.model, batch.served), batch, now + self.margin_s, self._slots, guilty)
-
-    def hang_limit_s(self, batch: Batch) -> float:
-        """A batch that runs longer than this has hung."""
-        return hang_limit_s(batch.served, batch)
-
-    def short_of_memory(self, batch: Batch, items: int, now: float, *, is_certain: bool) -> int | None:
-        """A batch of so many items was too large for the memory; the new limit on its model's batches, if any."""
-        return short_of_memory(batch.served, items, now, is_certain=is_certain)
-
     @property
     def has_suspects(self) -> bool:
         """Whether tickets wait that must run alone in a worker."""
         return bool(self._trouble.suspects.parts)
 
-    @property
-    def has_others(self) -> bool:
-        """Whether tickets wait that are no suspects."""
-        return self.queued() > len(self._trouble.suspects)
-
-    def suspects_can_wait(self, now: float, *, is_needed: bool) -> bool:
-        """Whether the suspects whose turn it is can be in time if they start a little later."""
-        return self._trouble.can_wait(self._models, now + self.margin_s, MIN_RETRY_AFTER_S, is_needed=is_needed)
-
-    def take_suspects(self, now: float) -> Batch | None:
+    def take_suspects(self, now: float, server: Server | None = None) -> Batch | None:
         """The next suspects; the caller sees to it that their worker runs nothing else."""
-        return self._take_again(self._trouble.suspects, "suspect", now)
+        return self._take_again(self._trouble.suspects, "suspect", now, server)
 
-    def _take_again(self, survivors: Survivors, reason: str, now: float) -> Batch | None:
+    def _take_again(self, survivors: Survivors, reason: str, now: float, server: Server | None) -> Batch | None:
         part = next_part(survivors, self._models, now + self.margin_s, self._aside)
-        return None if part is None else self._start(*part, reason, now)
+        return None if part is None else self._start(*part, reason, now, server)
+
+    def free_at(self, server: Server, now: float) -> float:
+        """When a device is expected to be done with what it has; now if it has nothing."""
+        return now if self._devices is None else self._devices.free_at(server, now)
 
 
 def _within_bytes(tickets: list[Ticket], most: float) -> list[Ticket]:

@@ -184,6 +184,11 @@ class InFlight:
     def __len__(self) -> int:
         return len(self._batches)
 
+    @property
+    def busy(self) -> int:
+        """Servers that are at work: here each slot is one."""
+        return len(self._batches)
+
     def residuals(self, now: float, without: Batch | None = None) -> list[float]:
         """Predicted seconds left of each running stage."""
         return [max(0.0, batch.stage_end - now) for batch in self._batches.values() if batch is not without]
@@ -208,6 +213,7 @@ class InFlight:
             stage_started=now, stage_end=now + times[0], busy_mark=self._busy_seconds,
             served=served, estimate=estimate,
         )  # fmt: skip
+        batch.step = estimate.shape.padded(len(tickets)) if spec.batch_sizes else len(tickets)
         self._batches[batch.id] = batch
         served.running += 1
         return batch
@@ -232,9 +238,10 @@ class InFlight:
         served: Served = batch.served
         if served.estimate is not batch.estimate:
             return  # new code has been loaded since: how fast the old was does not matter any more
-        elapsed = now - batch.stage_started
-        busy = batch.busy
-        if elapsed > 0:
+        elapsed, busy = now - batch.stage_started, batch.busy
+        if batch.server is not None:
+            busy = 1  # batches on a device do not slow each other down: they wait
+        elif elapsed > 0:
             busy = max(1, round((self._busy_seconds - batch.busy_mark) / elapsed))
         served.last_learned = now
         if not batch.is_first:
@@ -243,15 +250,14 @@ class InFlight:
         if items == 0:
             return  # all were refused before the model saw them
         served.ran.add(items)
-        if batch.is_alone and batch.members_done == 0 and members == served.spec.members:
+        if batch.is_at_once and batch.members_done == 0 and members == served.spec.members:
             return  # its members ran side by side; how long that takes says nothing about a busy server
         estimate, first = served.estimate, batch.members_done
         is_first = batch.is_first and items * batch.size > 1.0  # one item has run in every worker, at its warm-up
         if is_first:
             served.first_times.append(now - batch.started)
-        whole, is_accident = estimate.scale(first, members), False
-        for member in range(first, members):
-            part_s = seconds * estimate.scale(member, member + 1) / whole
+        is_accident = False
+        for member, part_s in enumerate(estimate.divided(seconds, items, first, members), first):
             is_accident |= estimate.observe(items, batch.size, part_s, member, busy, is_first=is_first)
         if is_first and is_accident and seconds > BATCH_SHARE * served.spec.deadline_s:
             served.is_slow_at_first = True

@@ -39,6 +39,10 @@ class Shape:
         """The size that a batch is run with."""
         return next((size for size in self.sizes if size >= batch), batch)
 
+    def bucket(self, batch: int) -> int:
+        """Under which batches of about this size are known: each step is one where there are steps."""
+        return self.padded(batch) if self.sizes else batch_bucket(batch)
+
     def line(self, work: float) -> float:
         return self.overhead + self.per_item * work
 
@@ -99,6 +103,15 @@ class Shape:
             seconds.append(highest)
         return seconds
 
+    def cuts(self, seconds: list[float]) -> list[int]:
+        """How many of 0, 1, 2 ... items to run: all, or those that fill the step below if that has the better rate."""
+        kept, below = [0], 0
+        for count in range(1, len(seconds)):
+            below = count if count in self.sizes else below
+            is_better = below and below * seconds[count] > count * seconds[below] * (1.0 + RATE_TOLERANCE)
+            kept.append(below if is_better else count)
+        return kept
+
     def choose(self, seconds: list[float], last: int) -> tuple[int, int]:
         """(the smallest batch of nearly the best rate, the one of the very best rate) of those up to `last`."""
         batches = [size for size in self.sizes if size <= last] or range(1, last + 1)
@@ -123,9 +136,11 @@ class Shape:
         points = []
         for (_, length), (count, batch, size, seconds) in self.cells.items():
             if length == nearest:
-                error = math.log(seconds / self.line(batch * size)) * count / (count + 1.0)
-                beyond_noise = math.copysign(max(0.0, abs(error) - LINE_NOISE), error)
-                points.append((math.log2(batch), math.exp(beyond_noise)))
+                error = math.log(seconds / self.line(batch * size))
+                if not self.sizes:  # steps are what they are; in between there is nothing to be chosen by noise
+                    error *= count / (count + 1.0)
+                    error = math.copysign(max(0.0, abs(error) - LINE_NOISE), error)
+                points.append((math.log2(batch), math.exp(error)))
         return sorted(points)
 
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
+
+Server: TypeAlias = Hashable
+"""A device that slots share; None where each slot is a server of its own."""
 
 
 class Phase(enum.Enum):
@@ -33,6 +37,8 @@ class ModelSpec:
     is_parallel: bool = False  # members may run side by side on idle cores
     max_queue: int = 10_000  # tickets; the bound in seconds of work is derived from the deadline
     batch_sizes: tuple[int, ...] = ()  # those the backend runs, rising; a batch is padded up to the next. Empty: all
+    step_s: tuple[tuple[float, ...], ...] = ()  # by member: what each of these took before the first batch, if known
+    together_s: tuple[float, ...] = ()  # what all members at once took, for the first of these
 
 
 class Ticket(msgspec.Struct, eq=False):
@@ -80,6 +86,14 @@ class SetAside:
     reason: str
 
 
+class Took(NamedTuple):
+    """What a worker says of a stage on a device, and of what was done before and after it. Seconds."""
+
+    device_s: float
+    waited_s: float  # for the device, behind another batch
+    finish_s: float
+
+
 class Batch(msgspec.Struct, eq=False):
     """Tickets that run together on one slot, and why these."""
 
@@ -98,10 +112,17 @@ class Batch(msgspec.Struct, eq=False):
     busy_mark: float = 0.0  # integral of busy slots when the stage began
     closed: bool = False
     inferred: int | None = None  # how many of its items the model really worked on; None: all
-    is_alone: bool = False  # nothing else ran or waited: its members may use the idle cores
+    is_at_once: bool = False  # all members at once: on idle cores, as nothing else runs or waits, or on a device
     served: Any = None  # the model it was started for, and what was known of its speed then; owned by InFlight
     estimate: Any = None
     is_first: bool = False  # its worker has never run so many items of such a size: that may take far longer, once
+    step: int = 0  # the size that it is run with: padded, if its backend runs some sizes only
+    # The rest is for batches on a device.
+    server: Server | None = None
+    ready: float = 0.0  # when it is expected to have all that it needs besides the device
+    stage_s: float = 0.0  # of the device, for what runs until the next report
+    quiet_s: float = 0.0  # for so long nothing is reported or asked between members
+    took: Took | None = None  # what was said of the last stage
 
     def __len__(self) -> int:
         return len(self.tickets)

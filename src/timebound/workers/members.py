@@ -35,7 +35,8 @@ class EnsembleRunner(Runner):
     """Runs batches of a model whose `net` is an ensemble.
 
     With `ask`, it reports after each member but the last, and once it has run for `ask_after_s` it goes on only if told
-    so; if it is not, the last report stands. With several `cores` its members run side by side and nothing is asked.
+    so; if it is not, the last report stands. Before `quiet_s` it does neither. With several `cores` its members run
+    side by side and nothing is asked.
     For the items at the places in `votes` the report also says what each member would have answered alone.
     """
 
@@ -96,7 +97,9 @@ class EnsembleRunner(Runner):
             finally:
                 since = self.clock.now()
 
-        steps = Steps(lambda: self.model.infer(stacked), report)
+        until = start + batch.quiet_s - batch.prepare_s
+        is_quiet = (lambda: self.clock.now() < until) if batch.quiet_s else None
+        steps = Steps(lambda: self.model.infer(stacked), report, is_quiet)
         try:
             with in_steps(steps), heard_by(votes):
                 outputs = unstacked(lambda: self.model.infer(stacked))

@@ -86,6 +86,8 @@ class Compute(msgspec.Struct, array_like=True, frozen=True):
     """How many cores are free for it: with more than one, members may run side by side, and nothing is asked."""
     votes: list[int] = []
     """Places of the items whose clients want to know what each member says by itself."""
+    quiet_s: float = 0.0
+    """Until then nothing is reported or asked between members."""
 
 
 class Outcomes(msgspec.Struct, array_like=True, frozen=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import msgspec
 import numpy as np
@@ -29,6 +29,15 @@ Ask: TypeAlias = Callable[[Report], bool]
 """Takes the answers so far; says whether the next member is to run."""
 
 
+class Usage(Protocol):
+    """Seconds of a device that were used, and waited for behind other batches."""
+
+    @property
+    def device_s(self) -> float: ...
+    @property
+    def waited_s(self) -> float: ...
+
+
 class Prepared:
     """A batch after `prepare`: what goes on, and the outcome of what does not, by its place."""
 
@@ -41,7 +50,7 @@ class Prepared:
         self.refused: dict[int, Outcome] = {}
         self.prepare_s = 0.0
         self.ask: Ask | None = None
-        self.ask_after_s = 0.0
+        self.ask_after_s = self.quiet_s = 0.0
         self.members_s: list[float] = []
         self.cores = 1
         self.votes: Collection[int] = ()
@@ -57,6 +66,8 @@ class Runner:
         self.members = len(getattr(model.net, "members", ())) or 1
         self.clock = clock
         self._has_told_of_halving = False  # once is enough to be noticed
+        self.take_usage: Callable[[], Usage] | None = None
+        """On a device: what the calls of this thread have used since it was last asked."""
         self.memory_failures = 0  # of all slots; counted, not marked, because they share this runner
         request = type(model).Request
         self._decode: Callable[[Any], Any] = bytes if request is None else msgspec.json.Decoder(request).decode
@@ -71,6 +82,8 @@ class Runner:
         ask_after_s: float = 0.0,
         cores: int = 1,
         votes: Collection[int] = (),
+        *,
+        quiet_s: float = 0.0,
     ) -> Report | None:
         """One outcome per body, in order; never raises for what a client or the model did wrong.
 
@@ -79,7 +92,7 @@ class Runner:
         start, failures = self.clock.now(), self.memory_failures
         batch = self._prepare(bodies)
         batch.prepare_s = self.clock.now() - start
-        batch.ask, batch.ask_after_s, batch.cores, batch.votes = ask, ask_after_s, cores, votes
+        batch.ask, batch.ask_after_s, batch.cores, batch.votes, batch.quiet_s = ask, ask_after_s, cores, votes, quiet_s
         report = self.compute(batch)
         if report is None or self.memory_failures == failures:
             return report
@@ -116,7 +129,10 @@ class Runner:
         finished = iter(made)
         outcomes = [batch.refused.get(place) or next(finished) for place in range(batch.size)]
         timing = Timing(batch.prepare_s, infer_s, self.clock.now() - start)
-        return Report(outcomes, timing, done, self.members)
+        if self.take_usage is None:
+            return Report(outcomes, timing, done, self.members)
+        used = self.take_usage()
+        return Report(outcomes, timing, done, self.members, device_s=used.device_s, waited_s=used.waited_s)
 
     def decode(self, body: bytes | memoryview) -> Any:
         """The typed request of a body, or the raw bytes; raises `RequestError` naming the field at fault."""

@@ -81,17 +81,22 @@ class Chosen(Protocol):
 
     id: int
     model: str
-    is_alone: bool
+    is_at_once: bool
+    quiet_s: float
+    server: object | None
 
 
 class Slots:
     """What the requests' room does with slots."""
 
     def send(self, slot: Slot, batch: Chosen, bodies: list[bytes], *, ask_after_s: float, votes: list[int]) -> None:
-        """Start a batch there; alone in its worker, its members may have the cores of all its slots."""
-        cores = slot.siblings if batch.is_alone else 1
+        """Start a batch there; with all members at once they may have the cores of all the worker's slots."""
+        cores = slot.siblings if batch.is_at_once else 1
+        if batch.server is not None and batch.is_at_once:
+            cores = max(2, cores)  # on a device it is a word, and no number
         lengths = [len(body) for body in bodies]
-        slot.start(messages.Compute(batch.id, batch.model, lengths, ask_after_s, cores, votes), bodies)
+        head = messages.Compute(batch.id, batch.model, lengths, ask_after_s, cores, votes, batch.quiet_s)
+        slot.start(head, bodies)
 
     def decide(self, slot: Slot, batch: Chosen, *, go: bool) -> None:
         """Tell it whether its batch goes on with the next member."""
@@ -121,7 +126,8 @@ def serve_slot(sock: socket.socket, runners: Mapping[str, Runner]) -> None:
                 raise TimeboundError(f"a slot takes batches, not {type(batch).__name__}")
             ask = partial(_ask, sock, batch.id)
             bodies = wire.split(body, batch.lengths)
-            report = runners[batch.model].run(bodies, ask, batch.ask_after_s, batch.cores, batch.votes)
+            runner = runners[batch.model]
+            report = runner.run(bodies, ask, batch.ask_after_s, batch.cores, batch.votes, quiet_s=batch.quiet_s)
             if report is not None:
                 wire.write_frame(sock, messages.Outcomes(batch.id, report))
         except OSError:

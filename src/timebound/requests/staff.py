@@ -1,0 +1,61 @@
+"""The dispatcher's share in the life of slots: they come up, leave when their batch is done, or are lost.
+
+A plain request enters nothing of this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from timebound.requests.answers import Answers
+from timebound.requests.floor import Floor, Slot, Slots
+from timebound.requests.losses import Losses
+from timebound.requests.models import Models
+from timebound.scheduler.scheduler import Scheduler
+from timebound.types import Loss, ModelInfo
+
+
+class Staff:
+    """Hears of slots from those who run workers."""
+
+    _answers: Answers
+    _floor: Floor
+    _infos: Mapping[str, ModelInfo]
+    _losses: Losses
+    _models: Models
+    _scheduler: Scheduler
+    _slots: Slots
+
+    def _poll(self) -> None:
+        raise NotImplementedError
+
+    def slot_up(self, slot: Slot) -> None:
+        """A slot can take batches."""
+        self._losses.found(slot)
+        self._floor.free[slot] = None
+        if any(info.device != "cpu" for info in self._infos.values()):
+            self._floor.devices[slot] = self._slots.worker_of(slot)
+        self._count_slots()
+        self._poll()
+
+    def strain(self, *, is_on: bool) -> None:
+        """Whether processes are being started: cores are short then, and answers are given a little earlier."""
+        self._answers.strain(is_on=is_on)
+
+    def retire(self, slots: Iterable[Slot], done: Callable[[], None]) -> None:
+        """Give these slots no more batches; `done` is called when they run none. Lost ones are not waited for."""
+        self._floor.retire(slots, done)
+        self._count_slots()
+
+    def slots_down(self, slots: Iterable[Slot], loss: Loss = Loss.GONE) -> None:
+        """A worker's slots are gone, all at once; what ran there is dispatched again, as long as there is time."""
+        slots = list(slots)
+        lost = [sent for slot in slots if (sent := self._floor.lose(slot)) is not None]
+        self._count_slots()
+        for sent in lost:
+            self._models.hand_over(sent.batch)
+        self._losses.lost(slots, lost, loss)
+        self._poll()
+
+    def _count_slots(self) -> None:
+        self._scheduler.set_slots(len(self._floor), self._floor.servers)
