@@ -199,13 +199,13 @@ class Run:
         self._asked = time.monotonic()
         self._uploaded = bring(device, arrays, berth, self._count)
         self._stages: list[Future[Stage]] = []
-        self._used = 0.0
+        self._told = 0
 
     def output(self) -> Any:
         """What the only network gives."""
         self._submit(self._form.graphs[0][self._size], self._collect_all)
         results = iter(self._fetch(0))
-        self._close(0)
+        self._tell(0)
         return alike(self._form.graphs[0][self._size].outputs, lambda _: next(results))
 
     def mixture(self, order: Sequence[int], after: After | None) -> Any:
@@ -220,6 +220,7 @@ class Run:
             return self._finish(len(order) - 1)
         for turn in range(len(order) - 1):
             self._wait(turn)
+            self._tell(turn)
             if not after(turn + 1, lambda turn=turn: self._result(turn)[0]):  # type: ignore[misc]
                 return self._finish(turn)
             if turn + _AHEAD < len(order):
@@ -271,12 +272,14 @@ class Run:
 
     def _finish(self, turn: int) -> Any:
         result = self._fetch(turn)[0]
-        self._close(turn)
+        self._tell(turn)
         return result
 
-    def _close(self, turn: int) -> None:
-        used = sum(future.result().seconds() for future in self._stages[: turn + 1])
-        add_usage(used, max(0.0, time.monotonic() - self._asked - used))
+    def _tell(self, turn: int) -> None:
+        """What the stages up to this one have used, but for what was told before."""
+        used, now = sum(future.result().seconds() for future in self._stages[self._told : turn + 1]), time.monotonic()
+        add_usage(used, max(0.0, now - self._asked - used))
+        self._told, self._asked = turn + 1, now
 
 
 class Stage:

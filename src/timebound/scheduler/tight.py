@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 from math import inf
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from timebound.scheduler.queue import DeadlineQueue
 from timebound.scheduler.served import LaneView
 from timebound.scheduler.ticket import Ticket
 
-if TYPE_CHECKING:
-    from timebound.scheduler.policy import View
+
+class View(Protocol):
+    """What these look at; the policy's view."""
+
+    start: float
+    lanes: list[LaneView]
+    residuals: list[float]
+
+    @property
+    def fits(self) -> bool: ...
+    def slack(self, ticket_deadline: float) -> float: ...
+    def due(self, lane: LaneView, batch: int) -> float: ...
+    def backlog_fits(
+        self, level: int, mine_s: float = 0.0, skip: dict[int, int] | None = None, reserve_s: float = 0.0
+    ) -> bool: ...
 
 
 def largest_or_try(view: View, lane: LaneView, queue: DeadlineQueue, want: int, share: int) -> tuple[list[Ticket], str]:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from timebound.backends.base import in_slot
 from timebound.clock import Clock, MonotonicClock
-from timebound.devices.base import run_on_device
+from timebound.devices.base import run_on_device, take_usage
 from timebound.log import set_up_logging
 from timebound.model import doubtful_attributes
 from timebound.target import load_models, sentence
@@ -82,6 +82,9 @@ def _open(load: messages.Load) -> tuple[Mapping[str, Runner], messages.Ready]:
     runners = {runner.name: runner for runner in (open_runner(model, clock) for model in models)}
     infos = [warm_up(runner, clock, load.max_slots) for runner in runners.values()]
     slots = load.max_slots if all(info.is_parallel for info in infos) else 1
+    for info in infos:
+        if info.device != "cpu":
+            runners[info.name].take_usage = take_usage
     for runner in runners.values():
         _divide(runner, slots, clock)
     _return_memory()
