@@ -14,6 +14,7 @@ class View(Protocol):
     """What these look at; the policy's view."""
 
     start: float
+    margin: float
     lanes: list[LaneView]
     residuals: list[float]
 
