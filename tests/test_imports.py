@@ -27,16 +27,19 @@ ALLOWED: Mapping[str, set[str]] = {
     "profile": BASE | {"processor"},
     "devices": BASE,
     "backends": BASE | NOUNS | {"devices"},
-    "target": BASE | NOUNS | {"backends"},
+    "importer": {"errors"},
+    "function": {"errors", "model"},
+    "target": BASE | NOUNS | {"backends", "function", "importer"},
     "scaffold": BASE,
-    "convert": BASE | {"backends", "target"},
+    "convert": BASE | {"backends", "importer", "target"},
     "store": BASE | {"events", "config"},
     "scheduler": BASE,
     "catalogue": BASE | {"versions"},
     "requests": BASE | {"catalogue", "events", "scheduler", "store"},  # the store's contract
     "tensors": BASE | {"body", "store"},  # how fingerprints are made
-    "workers": BASE | {"backends", "devices", "target", "model", "body", "schema", "events", "log", "tensors"},
-    "lab": BASE | {"backends", "scheduler", "schema", "workers", "target", "model", "profile", "processor"},
+    "workers": BASE
+    | {"backends", "devices", "importer", "target", "model", "body", "schema", "events", "log", "tensors"},
+    "lab": BASE | {"backends", "importer", "scheduler", "schema", "workers", "target", "model", "profile", "processor"},
     "admission": BASE,
     "reading": BASE | {"body", "store", "workers"},
     "releases": BASE | {"target", "versions", "workers"},
@@ -60,8 +63,9 @@ ALLOWED: Mapping[str, set[str]] = {
     "stack": BASE | {"config"},
     "pack": BASE | {"config", "stack"},
     "doctor": BASE
-    | {"admission", "config", "model", "events", "target", "store", "workers", "http", "lab", "processor"},
+    | {"admission", "config", "model", "events", "importer", "target", "store", "workers", "http", "lab", "processor"},
     "server": BASE | NOUNS | {"admission", "gateway", "http", "observe", ROOT},
+    "program": BASE | {"client", "config", "gateway", "lab", "log", "model", "server", "target"},
     "guest": BASE | NOUNS | {"gateway", "http", "server"},
     "ray": {"errors", "config", "log", "gateway", "guest"},
     "cli": {
@@ -89,7 +93,7 @@ ALLOWED: Mapping[str, set[str]] = {
     "client": {"clock", "errors", "types", "version"},
     "__main__": {"cli"},
     # What users see: the public names, and a model written with nothing but them.
-    ROOT: {"errors", "version", "model", "image", "text", "backends", "client", "gateway", "guest"},
+    ROOT: {"errors", "version", "model", "image", "text", "backends", "client", "gateway", "guest", "program"},
     "demo": {ROOT},
 }
 

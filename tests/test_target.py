@@ -6,14 +6,16 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
 import pytest
 from tests.models.onnx_files import save_doubler
 from tests.models.torch_files import save_export, save_script
 
 from timebound.errors import SetupError
+from timebound.importer import describe
 from timebound.model import Model, name_of
-from timebound.target import check_target, describe, load_models, understudies
+from timebound.target import check_target, load_models, resolved, understudies
 
 ECHO = """
     import timebound as tb
@@ -192,8 +194,11 @@ def test_a_path_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 
 def test_another_kind_of_file_is_named(tmp_path: Path) -> None:
-    file = write(tmp_path / "model.pkl", "")
-    assert complaint(file) == f"{file} is no .py, .onnx, .pt2 or .pt file, and those are what can be served"
+    file = write(tmp_path / "model.txt", "")
+    assert (
+        complaint(file)
+        == f"cannot serve {file}: load it in an app.py, or give a .py, .onnx, .pt2 or .pt file or a folder"
+    )
 
 
 def test_a_folder_without_a_model_is_told_where_models_go(tmp_path: Path) -> None:
@@ -204,7 +209,9 @@ def test_a_folder_without_a_model_is_told_where_models_go(tmp_path: Path) -> Non
 
 def test_a_python_file_without_a_model_is_told_what_to_add(tmp_path: Path) -> None:
     app = write(tmp_path / "app.py", "from timebound import Model\nclass Other: ...\n")
-    assert complaint(app) == f"{app} defines no model; add a class derived from timebound.Model"
+    assert (
+        complaint(app) == f"{app} defines no model; add a class derived from timebound.Model, or a function with types"
+    )
 
 
 @pytest.mark.parametrize("folder", ["project", "timebound", "importlib"])
@@ -312,3 +319,93 @@ def test_a_file_that_is_no_onnx_is_named(tmp_path: Path) -> None:
 
 def test_an_error_without_text_is_described_by_its_kind() -> None:
     assert describe(KeyError()) == "KeyError"
+
+
+PAIR = """
+    import timebound as tb
+
+    class First(tb.Model):
+        def infer(self, batch):
+            return batch
+
+    class Second(First):
+        pass
+"""
+
+
+def test_one_of_the_classes_of_a_file_is_served_by_its_name(tmp_path: Path) -> None:
+    app = write(tmp_path / "app.py", PAIR)
+    assert names(app) == ["first", "second"]
+    assert names(Path(f"{app}:Second")) == ["second"]
+    assert [name_of(type(model)) for model in understudies(Path(f"{app}:Second"))] == ["second"]
+
+
+def test_a_name_that_is_not_in_the_file_is_told_with_those_that_are(tmp_path: Path) -> None:
+    app = write(tmp_path / "app.py", PAIR)
+    assert complaint(Path(f"{app}:Third")) == f"{app} has no Third; it has First, Second"
+
+
+def test_a_class_is_served_by_the_name_of_its_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "shop" / "__init__.py", "")
+    write(tmp_path / "shop" / "labels.py", "LABELS = ['a']")
+    app = write(tmp_path / "shop" / "models.py", "from .labels import LABELS\n" + dedent(PAIR))
+    monkeypatch.chdir(tmp_path)
+    assert resolved(Path("shop.models:First")) == Path(f"{app}:First")
+    assert names(resolved(Path("shop.models:First"))) == ["first"]
+    with pytest.raises(SetupError, match=r"there is no module shop\.model in"):
+        check_target(Path("shop.model:First"))
+
+
+FUNCTION = '''
+    def greet(name: str, times: int = 1) -> dict:
+        """Say hello."""
+        return {"hello": [name] * times}
+'''
+
+
+def test_a_plain_typed_function_is_a_model(tmp_path: Path) -> None:
+    (model,) = load(write(tmp_path / "hello.py", FUNCTION))
+    request = type(model).Request
+    assert request is not None
+    assert name_of(type(model)) == "greet"
+    (answer,) = model.infer([request(name="you", times=2)])
+    assert model.finish(answer, None) == {"hello": ["you", "you"]}
+
+
+def test_a_function_of_bytes_takes_the_raw_body(tmp_path: Path) -> None:
+    (model,) = load(write(tmp_path / "hello.py", "def size(body: bytes) -> int:\n    return len(body)\n"))
+    assert type(model).Request is None
+    assert model.infer([b"abc"]) == [3]
+
+
+def test_a_function_that_fails_fails_for_its_own_request_alone(tmp_path: Path) -> None:
+    (model,) = load(write(tmp_path / "hello.py", "def half(x: int) -> float:\n    return 1 / x\n"))
+    request: Any = type(model).Request
+    good, bad = model.infer([request(x=2), request(x=0)])
+    assert model.finish(good, None) == 0.5
+    with pytest.raises(ZeroDivisionError):
+        model.finish(bad, None)
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("def f(x):\n    return x\n", "parameter 'x' has no type; write for example `x: str`"),
+        ("def f(*x: int):\n    return x\n", "name each parameter"),
+        ("async def f(x: int):\n    return x\n", "plain `def`"),
+        ("def f(x: bytes, y: int):\n    return x\n", "one `bytes` parameter"),
+        ("def f(x: type):\n    return x\n", "use plain types"),
+        ("def f(x: int): ...\ndef g(x: int): ...\n", "2 functions; say which one to serve"),
+        ("x = 1\n", "add a class derived from timebound.Model, or a function with types"),
+    ],
+)
+def test_a_file_whose_function_cannot_be_served_is_told_why(tmp_path: Path, code: str, words: str) -> None:
+    assert words in complaint(write(tmp_path / "hello.py", code))
+
+
+@pytest.mark.parametrize("suffix", [".joblib", ".pkl", ".pth", ".keras", ".ubj"])
+def test_a_file_that_needs_its_library_is_refused_with_the_recipe(tmp_path: Path, suffix: str) -> None:
+    file = tmp_path / f"model{suffix}"
+    file.touch()
+    with pytest.raises(SetupError, match=r"Write an app\.py with a class whose load\(\) says"):
+        check_target(file)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from timebound.gateway import Gateway
     from timebound.guest import asgi
     from timebound.model import Image64, Model, Struct
+    from timebound.program import serve, start
 
 __version__ = VERSION
 __all__ = [
@@ -36,6 +37,8 @@ __all__ = [
     "image",
     "onnx",
     "python",
+    "serve",
+    "start",
     "text",
     "torch",
 ]
@@ -57,6 +60,8 @@ _LATE = {
     "image": ("timebound.image", None),
     "onnx": ("timebound.backends.onnx", "onnx"),
     "python": ("timebound.backends.python", "python"),
+    "serve": ("timebound.program", "serve"),
+    "start": ("timebound.program", "start"),
     "text": ("timebound.text", None),
     "torch": ("timebound.backends.torch", "torch"),
 }

@@ -12,7 +12,7 @@ import msgspec
 from timebound import versions
 from timebound.clock import Clock
 from timebound.errors import SetupError
-from timebound.target import check_target
+from timebound.target import check_target, parted, resolved
 from timebound.versions import Traffic
 from timebound.workers.supervisor import Supervisor
 
@@ -24,7 +24,7 @@ class Releases:
 
     def __init__(self, target: Path, clock: Clock) -> None:
         check_target(target)
-        self.target = target.resolve()
+        self.target = resolved(target)
         self._clock = clock
         self.traffic = versions.read_all(self.target)
         self._turn = asyncio.Lock()  # whoever brings something in, one at a time
@@ -86,11 +86,11 @@ class Releases:
 
     async def watch(self, supervisor: Supervisor) -> None:
         """Reload when files of the target have changed, and then stayed as they are for a second; runs for ever."""
-        loaded = seen = versions.signature(self.target)
+        loaded = seen = versions.signature(parted(self.target)[0])
         while True:
             await asyncio.sleep(1.0)
             try:
-                now = await asyncio.to_thread(versions.signature, self.target)
+                now = await asyncio.to_thread(versions.signature, parted(self.target)[0])
                 if now == seen and now != loaded:
                     loaded = now
                     log.info("the target has changed")

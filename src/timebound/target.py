@@ -2,38 +2,90 @@
 
 from __future__ import annotations
 
-import importlib.util
+import re
 import sys
-import traceback
 from collections.abc import Iterator, Mapping, Sequence
+from inspect import isfunction
 from pathlib import Path
-from types import ModuleType
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from timebound.backends.base import Place, opened_in
-from timebound.errors import SetupError, text_of
+from timebound.errors import SetupError
+from timebound.function import function_model
+from timebound.importer import describe, import_file
 from timebound.model import Model, check_class, name_of
 
 Versions: TypeAlias = Mapping[str, Sequence[str]]
 """By model, the versions to load; the first is the main one."""
 
-_OURS = str(Path(__file__).parent)
 _APP = "app.py"
+_NAMED = re.compile(r"(?P<file>.+\.py):(?P<name>[^:/]+)")
+_DOTTED = re.compile(r"(?P<module>[A-Za-z_]\w*(\.[A-Za-z_]\w*)*):(?P<name>[^:/]+)")
 _MODEL_FILES = (".onnx", ".pt2", ".pt")
 """What is served by its signature; `tb.onnx` and `tb.torch` open them."""
 
 
+_RECIPES = {
+    ".joblib": "joblib.load(...)",
+    ".pkl": "pickle.load(...)",
+    ".pickle": "pickle.load(...)",
+    ".pth": "tb.torch(Net, weights=...)",
+    ".safetensors": "tb.torch(Net, weights=...)",
+    ".ckpt": "tb.torch(Net, weights=...)",
+    ".keras": "keras.models.load_model(...)",
+    ".h5": "keras.models.load_model(...)",
+    ".ubj": "xgboost.Booster(model_file=...)",
+    ".cbm": "catboost.CatBoost().load_model(...)",
+    ".tflite": "ai_edge_litert.interpreter.Interpreter(...)",
+}
+"""What `load` says in an app.py for files that need their library, or code, to be opened."""
+
+
+def parted(target: Path) -> tuple[Path, str | None]:
+    """The file or folder of a target, and the name in it that is to be served: "app.py:Mood", "package.module:Mood"."""
+    text = str(target)
+    if (found := _NAMED.fullmatch(text)) and not target.exists():
+        return Path(found["file"]), found["name"]
+    if (found := _DOTTED.fullmatch(target.name)) and not target.exists():
+        return _file_of(found["module"], target.parent), found["name"]
+    return target, None
+
+
+def resolved(target: Path) -> Path:
+    """The target by its full path, so that it means the same in another folder; a module by its file."""
+    path, name = parted(target)
+    return path.resolve() if name is None else Path(f"{path.resolve()}:{name}")
+
+
+def _file_of(module: str, folder: Path) -> Path:
+    """A module's file, found without importing anything: here, or wherever Python looks."""
+    inner = Path(*module.split("."))
+    for place in (folder, *(Path(entry) for entry in sys.path if entry)):
+        for file in (place / inner.with_name(inner.name + ".py"), place / inner / "__init__.py"):
+            if file.is_file():
+                return file
+    raise SetupError(f"there is no module {module} in {folder.resolve()} or among the installed packages")
+
+
 def check_target(target: Path) -> None:
     """Raise `SetupError` if `target` can be seen to be wrong without loading it."""
-    if not target.exists():
-        raise SetupError(f"{target} does not exist; give a .py, .onnx, .pt2 or .pt file, or a folder")
-    if target.is_dir():
-        if not list(_files(target)):
+    path, _ = parted(target)
+    if not path.exists():
+        raise SetupError(f"{path} does not exist; give a .py, .onnx, .pt2 or .pt file, or a folder")
+    if path.is_dir():
+        if not list(_files(path)):
             raise SetupError(
-                f"no model in {target}; put an app.py in it, or files at <model>/<version>/model.onnx or <model>.onnx"
+                f"no model in {path}; put an app.py in it, or files at <model>/<version>/model.onnx or <model>.onnx"
             )
-    elif target.suffix not in (".py", *_MODEL_FILES):
-        raise SetupError(f"{target} is no .py, .onnx, .pt2 or .pt file, and those are what can be served")
+    elif path.suffix in _RECIPES:
+        raise SetupError(
+            f"cannot serve {path} as it is: opening it needs its library. Write an app.py with a class whose load() "
+            f"says {_RECIPES[path.suffix]}, and serve that"
+        )
+    elif path.suffix not in (".py", *_MODEL_FILES):
+        raise SetupError(
+            f"cannot serve {path}: load it in an app.py, or give a .py, .onnx, .pt2 or .pt file or a folder"
+        )
 
 
 def load_models(
@@ -51,11 +103,12 @@ def load_models(
     Of a model with several `versions` the first has its name, each other one `<name>@<version>`.
     """
     check_target(target)
-    place = Place(target, threads, slots)
+    path, only = parted(target)
+    place, is_folder = Place(path, threads, slots), _is_folder_of_models(path)
     models = [
         model
-        for file, name, version in _files(target, versions)
-        for model in _load(file, name, version, place, engines or {}, is_folder=_is_folder_of_models(target))
+        for file, name, version in _files(path, versions)
+        for model in _load(file, name, version, place, engines or {}, only=only, is_folder=is_folder)
     ]
     _name_versions(models, versions or {})
     names = [name_of(type(model)) for model in models]
@@ -83,10 +136,11 @@ def understudies(target: Path, versions: Versions | None = None) -> list[Model]:
     """The models of `target` that are Python classes, made but not loaded: for what needs no weights."""
     check_target(target)
     made: list[Model] = []
-    for file, name, version in _files(target, versions):
+    path, only = parted(target)
+    for file, name, version in _files(path, versions):
         if file.suffix == ".py":
-            classes = _model_classes(file)
-            if _is_folder_of_models(target):
+            classes = _model_classes(file, only)
+            if _is_folder_of_models(path):
                 _name_by_folder(classes, name, version)
             made += [cls() for cls in classes]
     _name_versions(made, versions or {})
@@ -133,7 +187,14 @@ def _folder_files(folder: Path, wanted: Versions) -> Iterator[tuple[Path, str, s
 
 
 def _load(
-    file: Path, name: str, version: str, like: Place, engines: Mapping[str, str], *, is_folder: bool
+    file: Path,
+    name: str,
+    version: str,
+    like: Place,
+    engines: Mapping[str, str],
+    *,
+    only: str | None,
+    is_folder: bool,
 ) -> list[Model]:
     def place(model: str, own: str | None) -> Place:
         return Place(file.resolve().parent, like.threads, like.slots, engines.get(model) or engines.get("") or own)
@@ -145,7 +206,7 @@ def _load(
         model.opened = here.opened
         return [model]
     with opened_in(place("", None)) as outside:
-        classes = _model_classes(file)
+        classes = _model_classes(file, only)
     if is_folder:
         _name_by_folder(classes, name, version)
     models = []
@@ -195,68 +256,48 @@ def _load_class(cls: type[Model]) -> Model:
     return model
 
 
-def _look_beside(folder: Path) -> None:
-    """Let an app import the files beside it, and not those beside another app that was loaded before."""
-    for other in [place for place in sys.path if place in _app_folders]:
-        sys.path.remove(other)
-    siblings = {file.stem for file in folder.glob("*.py")} | {file.parent.name for file in folder.glob("*/__init__.py")}
-    for name, module in list(sys.modules.items()):
-        file = getattr(module, "__file__", None)
-        if name.partition(".")[0] in siblings and file and any(file.startswith(other) for other in _app_folders):
-            del sys.modules[name]
-    _app_folders.add(str(folder))
-    sys.path.insert(0, str(folder))
-
-
-_app_folders: set[str] = set()
-
-
-def import_file(file: Path) -> ModuleType:
-    """A Python file as a module, which may import the files beside it; raises `SetupError` if it cannot be had."""
-    _look_beside(file.resolve().parent)
-    # A name of its own, so that two apps called app.py in one folder of models do not meet in sys.modules.
-    module_name = f"timebound_app_{abs(hash(str(file.resolve()))):x}"
-    spec = importlib.util.spec_from_file_location(module_name, file)
-    if spec is None or spec.loader is None:
-        raise SetupError(f"{file} cannot be imported as Python")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[module_name] = module
-    try:
-        spec.loader.exec_module(module)
-    except SetupError:
-        raise
-    except ModuleNotFoundError as error:
-        cure = f"install it for {sys.executable}, or put it beside {file.name}"
-        raise SetupError(f"importing {file} failed: {describe(error)}; {cure}") from error
-    except Exception as error:
-        raise SetupError(f"importing {file} failed: {describe(error)}") from error
-    return module
-
-
-def _model_classes(file: Path) -> list[type[Model]]:
+def _model_classes(file: Path, only: str | None = None) -> list[type[Model]]:
+    """The classes that a file defines, or the one that was asked for; of a file without any, its function."""
     module = import_file(file)
-    found = [
-        value
+    if only is not None:
+        return [_named(vars(module), only, file)]
+    own = {
+        name: value
         for name, value in vars(module).items()
-        if isinstance(value, type)
-        and issubclass(value, Model)
-        and value.__module__ == module.__name__
-        and name == value.__name__  # an alias is no second model
+        if getattr(value, "__module__", None) == module.__name__
+        and name == getattr(value, "__name__", None)  # an alias is no second model
         and not name.startswith("_")
-    ]
-    if not found:
-        raise SetupError(f"{file} defines no model; add a class derived from timebound.Model")
-    return found
+    }
+    if found := [value for value in own.values() if isinstance(value, type) and issubclass(value, Model)]:
+        return found
+    functions = [name for name, value in own.items() if isfunction(value)]
+    if len(functions) == 1:
+        return [_named(own, functions[0], file)]
+    if functions:
+        many = f"{file} defines no model class, and {len(functions)} functions"
+        raise SetupError(f"{many}; say which one to serve: {file}:{functions[0]}")
+    raise SetupError(f"{file} defines no model; add a class derived from timebound.Model, or a function with types")
+
+
+def _named(values: Mapping[str, Any], name: str, file: Path) -> type[Model]:
+    """The model of this name: a class, or a function made into one."""
+    value = values.get(name)
+    if isinstance(value, type) and issubclass(value, Model):
+        return value
+    if isfunction(value):
+        return function_model(value, label=f"{file.name}:{name}")
+    if value is not None:
+        raise SetupError(
+            f"{file}: {name} is a {type(value).__name__}; give a class derived from timebound.Model, or a function"
+        )
+    there = [key for key, value in values.items() if isfunction(value) or _is_model(value)]
+    raise SetupError(f"{file} has no {name}; it has {', '.join(there) or 'no class or function'}")
+
+
+def _is_model(value: Any) -> bool:
+    return isinstance(value, type) and issubclass(value, Model) and value is not Model
 
 
 def sentence(error: BaseException) -> str:
     """What to tell the operator about an error while loading."""
     return str(error) if isinstance(error, SetupError) else f"the worker failed: {describe(error)}"
-
-
-def describe(error: BaseException) -> str:
-    """An exception in one line, with the user's own line of code it came from."""
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith((_OURS, "<frozen"))]
-    where = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
-    kind, text = type(error).__name__, " ".join(text_of(error).split())
-    return f"{kind}: {text}{where}" if text not in ("", kind) else f"{kind}{where}"

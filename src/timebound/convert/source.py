@@ -10,7 +10,7 @@ from typing import Any
 from timebound.backends.base import Backend
 from timebound.convert.reason import told
 from timebound.errors import SetupError
-from timebound.target import import_file
+from timebound.importer import import_file
 
 
 def open_source(text: str, *, inputs: Sequence[str] | None = None, weights: Path | None = None) -> Backend:

@@ -17,10 +17,11 @@ import msgspec
 
 from timebound.clock import Clock, MonotonicClock
 from timebound.errors import SetupError
+from timebound.importer import describe
 from timebound.lab.curve import Point, body_of, measure, run_as_program
 from timebound.lab.load.processes import pss_mib
 from timebound.model import Model, name_of
-from timebound.target import describe, load_models
+from timebound.target import load_models
 from timebound.types import ModelInfo
 from timebound.workers.members import open_runner
 from timebound.workers.runner import Runner

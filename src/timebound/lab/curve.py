@@ -12,10 +12,11 @@ import msgspec
 
 from timebound.clock import Clock, MonotonicClock
 from timebound.errors import SetupError
+from timebound.importer import describe
 from timebound.lab.load.processes import pss_mib
 from timebound.model import Model, example_body, name_of, request_schema
 from timebound.schema import sample
-from timebound.target import describe, load_models
+from timebound.target import load_models
 from timebound.types import ModelInfo, Timing
 from timebound.workers.members import open_runner
 from timebound.workers.runner import Runner

@@ -19,8 +19,9 @@ from queue import SimpleQueue
 
 from timebound.clock import Clock, MonotonicClock
 from timebound.errors import RequestError, SetupError
+from timebound.importer import describe
 from timebound.model import example_body
-from timebound.target import describe, sentence, understudies
+from timebound.target import sentence, understudies
 from timebound.types import Outcome
 from timebound.workers import messages, wire
 from timebound.workers.failures import failure

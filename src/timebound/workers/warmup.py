@@ -14,9 +14,9 @@ from timebound.backends.file_model import zeros
 from timebound.clock import Clock
 from timebound.devices.base import settle_all
 from timebound.errors import RequestError, SetupError
+from timebound.importer import describe
 from timebound.model import Model, example_body, media_types, request_schema
 from timebound.schema import sample
-from timebound.target import describe
 from timebound.types import Body, ModelInfo
 from timebound.workers.runner import Runner
 from timebound.workers.samples import read_samples

@@ -1,0 +1,84 @@
+"""A server from a script or a test: `tb.serve` and `tb.start`, with real processes."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+import timebound as tb
+from timebound.errors import SetupError
+
+pytestmark = pytest.mark.live
+
+
+@contextmanager
+def ended(process: subprocess.Popen[str]) -> Iterator[subprocess.Popen[str]]:
+    """A process that does not outlive its test."""
+    with process:
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.terminate()
+
+
+def test_a_function_is_served_beside_the_program_and_stops_with_it(tmp_path: Path) -> None:
+    app = tmp_path / "hello.py"
+    app.write_text("def greet(name: str, times: int = 1) -> dict:\n    return {'hello': [name] * times}\n")
+    with tb.start(f"{app}:greet", workers=1) as server:
+        assert server.ask({"name": "you"}).value == {"hello": ["you"]}
+        with pytest.raises(tb.RequestError, match="name"):
+            server.ask({"times": 2})
+        host, port = server.url.removeprefix("http://").split(":")
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((host, int(port)))
+
+
+def test_a_script_serves_its_own_class_until_it_is_told_to_stop(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        dedent("""
+            import timebound as tb
+
+            class Twice(tb.Model):
+                class Request(tb.Struct):
+                    x: int
+
+                def infer(self, batch):
+                    return [2 * request.x for request in batch]
+
+            if __name__ == "__main__":
+                raise SystemExit(tb.serve(Twice, port=0, workers=1))
+        """)
+    )
+    with ended(subprocess.Popen([sys.executable, script], stderr=subprocess.PIPE, text=True)) as process:
+        assert process.stderr is not None
+        at = json.loads(process.stderr.readline())["at"]
+        with tb.Client(at.removesuffix("/predictions/twice")) as client:
+            assert client.ask("twice", {"x": 4}).value == 8
+        process.send_signal(signal.SIGTERM)
+        process.stderr.read()
+        process.wait()
+    assert process.returncode == 0
+
+
+def test_what_workers_could_not_import_is_told_before_anything_starts() -> None:
+    class Inside(tb.Model):
+        def infer(self, batch: list[bytes]) -> list[bytes]:
+            return batch
+
+    with pytest.raises(SetupError, match="move it to the top level of test_program"):
+        tb.start(Inside)
+    with pytest.raises(SetupError, match="%%writefile"):
+        tb.start(eval("lambda text: text"))
+    with pytest.raises(SetupError, match="'prot' is no option"):
+        tb.start("app.py", prot=8000)
