@@ -14,7 +14,8 @@ ROOT = "__init__"  # the public names; stands for `import timebound` too
 DRAWERS = {"utils", "common", "helpers", "misc"}
 
 BASE = {"errors", "clock", "types", "version", "machine"}
-NOUNS = {"body", "model", "events", "config", "log", "image", "profile", "versions", "text", "schema", "processor"}
+NOUNS = {"body", "form", "model", "events", "config", "log", "image", "profile", "versions", "text", "schema"}
+NOUNS |= {"processor"}
 ALLOWED: Mapping[str, set[str]] = {
     "errors": set(),
     "clock": set(),
@@ -27,9 +28,10 @@ ALLOWED: Mapping[str, set[str]] = {
     "profile": BASE | {"processor"},
     "devices": BASE,
     "backends": BASE | NOUNS | {"devices"},
+    "handlers": BASE | NOUNS | {"backends"},
     "importer": {"errors"},
     "function": {"errors", "model"},
-    "target": BASE | NOUNS | {"backends", "function", "importer"},
+    "target": BASE | NOUNS | {"backends", "function", "handlers", "importer"},
     "scaffold": BASE,
     "convert": BASE | {"backends", "importer", "target"},
     "store": BASE | {"events", "config"},
@@ -38,7 +40,7 @@ ALLOWED: Mapping[str, set[str]] = {
     "requests": BASE | {"catalogue", "events", "scheduler", "store"},  # the store's contract
     "tensors": BASE | {"body", "store"},  # how fingerprints are made
     "workers": BASE
-    | {"backends", "devices", "importer", "target", "model", "body", "schema", "events", "log", "tensors"},
+    | {"backends", "devices", "handlers", "importer", "target", "model", "body", "schema", "events", "log", "tensors"},
     "lab": BASE | {"backends", "importer", "scheduler", "schema", "workers", "target", "model", "profile", "processor"},
     "admission": BASE,
     "reading": BASE | {"body", "store", "workers"},
@@ -53,6 +55,7 @@ ALLOWED: Mapping[str, set[str]] = {
         "events",
         "body",
         "gateway",
+        "handlers",
         "reading",
         "requests",
         "store",

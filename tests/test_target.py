@@ -188,7 +188,7 @@ def test_a_version_holds_exactly_one_model(tmp_path: Path, count: int) -> None:
 
 def test_a_path_that_is_not_there_is_named(tmp_path: Path) -> None:
     missing = tmp_path / "app.py"
-    with pytest.raises(SetupError, match=r"does not exist; give a \.py, \.onnx, \.pt2 or \.pt file") as caught:
+    with pytest.raises(SetupError, match=r"does not exist; give a \.py, \.onnx, \.pt2, \.pt or \.mar file") as caught:
         check_target(missing)
     assert str(caught.value).startswith(str(missing))
 
@@ -197,7 +197,7 @@ def test_another_kind_of_file_is_named(tmp_path: Path) -> None:
     file = write(tmp_path / "model.txt", "")
     assert (
         complaint(file)
-        == f"cannot serve {file}: load it in an app.py, or give a .py, .onnx, .pt2 or .pt file or a folder"
+        == f"cannot serve {file}: load it in an app.py, or give a .py, .onnx, .pt2, .pt or .mar file or a folder"
     )
 
 

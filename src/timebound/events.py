@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from timebound.errors import RequestError
-from timebound.types import Loss, Quality, Question, Report, Result, Run
+from timebound.types import Loss, Measured, Quality, Question, Report, Result, Run
 
 log = logging.getLogger("timebound.events")
 
@@ -144,6 +144,12 @@ class Compared(msgspec.Struct, frozen=True):
     model: str
     version: str
     verdict: str
+
+
+class HandlersMeasured(msgspec.Struct, frozen=True):
+    """Handlers of model archives told of numbers of their own."""
+
+    rows: list[Measured]
 
 
 class WorkerUp(msgspec.Struct, frozen=True):

@@ -12,6 +12,8 @@ from typing import Any, TypeAlias
 from timebound.backends.base import Place, opened_in
 from timebound.errors import SetupError
 from timebound.function import function_model
+from timebound.handlers.store import archives, handler_models
+from timebound.handlers.store import is_target as is_archives
 from timebound.importer import describe, import_file
 from timebound.model import Model, check_class, name_of
 
@@ -71,9 +73,11 @@ def check_target(target: Path) -> None:
     """Raise `SetupError` if `target` can be seen to be wrong without loading it."""
     path, _ = parted(target)
     if not path.exists():
-        raise SetupError(f"{path} does not exist; give a .py, .onnx, .pt2 or .pt file, or a folder")
+        raise SetupError(f"{path} does not exist; give a .py, .onnx, .pt2, .pt or .mar file, or a folder")
+    if is_archives(path):
+        return
     if path.is_dir():
-        if not list(_files(path)):
+        if not list(_files(path)) and not archives(path):
             raise SetupError(
                 f"no model in {path}; put an app.py in it, or files at <model>/<version>/model.onnx or <model>.onnx"
             )
@@ -84,7 +88,7 @@ def check_target(target: Path) -> None:
         )
     elif path.suffix not in (".py", *_MODEL_FILES):
         raise SetupError(
-            f"cannot serve {path}: load it in an app.py, or give a .py, .onnx, .pt2 or .pt file or a folder"
+            f"cannot serve {path}: load it in an app.py, or give a .py, .onnx, .pt2, .pt or .mar file or a folder"
         )
 
 
@@ -111,11 +115,21 @@ def load_models(
         for model in _load(file, name, version, place, engines or {}, only=only, is_folder=is_folder)
     ]
     _name_versions(models, versions or {})
+    models += _load_archives(path, place)
     names = [name_of(type(model)) for model in models]
     twice = [name for name in names if names.count(name) > 1]
     if twice:
         raise SetupError(f"two models in {target} have the name {twice[0]!r}; give one of them another")
     _check_paths(models, target)
+    return models
+
+
+def _load_archives(target: Path, place: Place) -> list[Model]:
+    models: list[Model] = []
+    for model in handler_models(target):
+        with opened_in(place):
+            model.load()
+        models.append(model)
     return models
 
 
@@ -133,7 +147,7 @@ def _check_paths(models: Sequence[Model], target: Path) -> None:
 
 
 def understudies(target: Path, versions: Versions | None = None) -> list[Model]:
-    """The models of `target` that are Python classes, made but not loaded: for what needs no weights."""
+    """The models of `target` that are Python code, made but not loaded: for what needs no weights."""
     check_target(target)
     made: list[Model] = []
     path, only = parted(target)
@@ -144,7 +158,7 @@ def understudies(target: Path, versions: Versions | None = None) -> list[Model]:
                 _name_by_folder(classes, name, version)
             made += [cls() for cls in classes]
     _name_versions(made, versions or {})
-    return made
+    return [*made, *handler_models(path)]
 
 
 def _name_versions(models: list[Model], versions: Versions) -> None:
@@ -156,6 +170,8 @@ def _name_versions(models: list[Model], versions: Versions) -> None:
 
 
 def _files(target: Path, versions: Versions | None = None) -> Iterator[tuple[Path, str, str]]:
+    if is_archives(target):
+        return iter(())
     if _is_folder_of_models(target):
         return _folder_files(target, versions or {})
     file = target / _APP if target.is_dir() else target

@@ -250,6 +250,19 @@ class Run(msgspec.Struct, frozen=True):
     """When it must be over for the first of its requests to be in time."""
 
 
+class Measured(msgspec.Struct, array_like=True, frozen=True):
+    """What a handler measured under one name since it was last asked: how often, the sum, the last value."""
+
+    model: str
+    name: str
+    unit: str
+    kind: str
+    """`counter` if the values are to be summed up, else `value`."""
+    count: int
+    total: float
+    last: float
+
+
 class Result(msgspec.Struct, frozen=True):
     """The answer to a request and how it came about."""
 

@@ -16,7 +16,7 @@ import msgspec
 from timebound.errors import SetupError
 
 FILE = "traffic.json"
-_WATCHED = (".py", ".json", ".toml", ".onnx", ".pt", ".pt2", ".txt")
+_WATCHED = (".py", ".mar", ".json", ".toml", ".onnx", ".pt", ".pt2", ".txt")
 
 
 class Traffic(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):

@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from timebound.errors import WireError
-from timebound.types import Body, ModelInfo, Outcome, Report, Timing
+from timebound.types import Body, Measured, ModelInfo, Outcome, Report, Timing
 from timebound.workers import messages, wire
 
 INFO = ModelInfo(
@@ -38,6 +38,7 @@ FRAMES: list[tuple[messages.Head, list[bytes]]] = [
     (messages.Decision(7, True), []),
     (messages.Errand([messages.Call(8, "fallback", "digits", b"{}"), messages.Call(9, "size", "echo", b"x")]), []),
     (messages.ErrandDone(8, Outcome(b"{}"), 40.0), []),
+    (messages.Measures([Measured("m", "Took", "ms", "value", 2, 7.5, 4.0)]), []),
 ]
 BY_KIND = pytest.mark.parametrize(("head", "payloads"), FRAMES, ids=lambda part: type(part).__name__)
 

@@ -22,7 +22,7 @@ def add_to(verbs: Any) -> None:
         "serve a Python file, a model file or a folder of models",
         "Serve models over HTTP; every request is answered before its deadline.",
     )
-    what = "a .py file with timebound.Model classes or a function with types, an .onnx, .pt2 or .pt file, or a folder"
+    what = "a .py file with timebound.Model classes or a typed function, an .onnx, .pt2, .pt or .mar file, or a folder"
     serve.add_argument("target", type=Path, help=f"{what}; app.py:NAME or package.module:NAME serves one of a file's")
     demo = declare(
         verbs,

@@ -7,7 +7,9 @@ from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
+from urllib.parse import quote
 
+import httptools
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
@@ -32,7 +34,7 @@ from timebound.http.proxies import Proxied, Proxies
 from timebound.http.responses import json_response, problem_response
 from timebound.http.results import Results
 from timebound.http.routes import Route as ModelRoute
-from timebound.http.routes import Routes
+from timebound.http.routes import Routes, find
 from timebound.store.base import Store
 from timebound.types import ModelInfo
 from timebound.version import VERSION
@@ -103,14 +105,26 @@ class App:
         self._cold = self._cold_app()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        route = self._routes.get(scope["path"].encode())
+        route = self._routes.get(scope["path"].encode()) or self._find(scope)
         asked = self._cors.preflight(scope["headers"]) if self._cors and scope["method"] == "OPTIONS" else None
         if asked is not None:
             await _respond(send, 204, as_head(asked), b"")
-        elif route is not None and scope["method"] == "POST":
+        elif route is not None and (scope["method"] == "POST" or scope["method"].encode() in route.methods):
             await self._answer(route, scope, receive, send)
         else:
             await self._answer_cold(route, scope, receive, self._with_headers(scope, send))
+
+    def _find(self, scope: Scope) -> ModelRoute | None:
+        url = scope.get("raw_path") or quote(scope["path"]).encode()
+        query = scope.get("query_string")
+        headers = list(scope["headers"])
+        try:
+            route = find(self._routes, url + b"?" + query if query else url, headers)
+        except httptools.HttpParserError:
+            return None
+        if route is not None:
+            scope["headers"] = headers
+        return route
 
     async def _answer_cold(self, route: ModelRoute | None, scope: Scope, receive: Receive, send: Send) -> None:
         try:

@@ -24,7 +24,7 @@ from timebound.events import Events
 from timebound.http.access import no_key
 from timebound.http.bounded import AT_ONCE, MOST_LINES, PIPELINED, Bounded, State
 from timebound.http.intake import Intake
-from timebound.http.routes import Route, path_of
+from timebound.http.routes import Route, find
 
 _LAST_DATA = struct.Struct("@52xI")
 """Of Linux's `tcp_info`: `tcpi_last_data_recv`, the milliseconds since data came."""
@@ -246,8 +246,8 @@ class Connection(Bounded):
 
     def _take(self, length: int | None) -> bool:
         """Whether this request is for a model: then it waits for its turn on this connection."""
-        route = self._routes.get(self.url) or self._routes.get(path_of(self.url))
-        if route is None or self.parser.get_method() != b"POST":
+        route = self._routes.get(self.url) or find(self._routes, self.url, self.headers)
+        if route is None or ((method := self.parser.get_method()) != b"POST" and method not in route.methods):
             return False
         client = refusal = None
         if self._state.access is not None:

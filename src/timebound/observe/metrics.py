@@ -30,6 +30,7 @@ from timebound.events import (
     WorkerUp,
 )
 from timebound.observe.families import Counts, Families
+from timebound.observe.handlers import HandlerNumbers
 from timebound.observe.judged import is_in_time, is_ours, slack_s
 from timebound.types import ModelInfo
 
@@ -97,6 +98,7 @@ class Metrics(Collector):
         events.on(WorkerDown, self._worker_down)
         self._registry = CollectorRegistry()
         self._registry.register(self)
+        self._registry.register(HandlerNumbers(events))
         for own in (ProcessCollector, PlatformCollector, GCCollector):
             own(registry=self._registry)
 

@@ -7,11 +7,12 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
 from timebound.errors import SetupError
+from timebound.types import Measured
 from timebound.workers import messages, wire
 from timebound.workers.spawn import Process
 
@@ -31,6 +32,8 @@ class Child(wire.Channel):
     def __init__(self, number: int, load: messages.Load, output: Mapping[int, int]) -> None:
         super().__init__()
         self.number = number
+        self.on_measures: Callable[[list[Measured]], None] = lambda rows: None
+        """Gets what its handlers measure."""
         self.ready: asyncio.Future[messages.Ready] = asyncio.get_running_loop().create_future()
         self._load = load
         self._limit: asyncio.TimerHandle | None = None
@@ -102,6 +105,8 @@ class Child(wire.Channel):
             await self.process.wait()
 
     def receive(self, head: messages.Head, body: memoryview) -> None:
+        if isinstance(head, messages.Measures):
+            self.on_measures(head.rows)
         if self.ready.done():
             return
         if isinstance(head, messages.Ready):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from timebound.errors import text_of
@@ -18,7 +20,9 @@ def is_for_want_of_memory(error: BaseException) -> bool:
     return any(sign in text for sign in _NO_MEMORY)
 
 
-def failure(code: str, detail: str, field: str | None = None) -> Outcome:
-    """An item's error as it crosses the wire."""
-    facts = {"detail": text_of(detail), "field": None if field is None else text_of(field)}
+def failure(code: str, detail: str, field: str | None = None, *, status: int | None = None) -> Outcome:
+    """An item's error as it crosses the wire; `status` is for protocols in which the model says it itself."""
+    facts: dict[str, Any] = {"detail": text_of(detail), "field": None if field is None else text_of(field)}
+    if status is not None:
+        facts["status"] = status
     return Outcome(msgspec.json.encode(facts), code=code)

@@ -10,9 +10,11 @@ import msgspec
 
 from timebound.backends.ensemble import Steps, Votes, heard_by, in_steps, on_cores
 from timebound.clock import Clock
+from timebound.handlers.model import HandlerModel
 from timebound.model import Model
 from timebound.types import Report
 from timebound.workers.failures import is_for_want_of_memory
+from timebound.workers.handled import HandlerRunner
 from timebound.workers.runner import CAUGHT, Ask, Prepared, Runner, stack, unstack
 from timebound.workers.votes import votes_line
 
@@ -21,6 +23,8 @@ log = logging.getLogger("timebound.worker")
 
 def open_runner(model: Model, clock: Clock) -> Runner:
     """The runner for a loaded model."""
+    if isinstance(model, HandlerModel):
+        return HandlerRunner(model, clock)
     return EnsembleRunner(model, clock) if len(getattr(model.net, "members", ())) > 1 else Runner(model, clock)
 
 

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from timebound.types import ModelInfo, Outcome, Report
+from timebound.types import Measured, ModelInfo, Outcome, Report
 
 
 class WorkerPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,6 +68,12 @@ class Failed(msgspec.Struct, array_like=True, frozen=True):
 
     sentence: str
     trace: str
+
+
+class Measures(msgspec.Struct, array_like=True, frozen=True):
+    """Worker to gateway, control: what handlers have measured since the last of these."""
+
+    rows: list[Measured]
 
 
 class Stop(msgspec.Struct, array_like=True, frozen=True):
@@ -131,5 +137,5 @@ class ErrandDone(msgspec.Struct, array_like=True, frozen=True):
     size: float
 
 
-Head: TypeAlias = Load | Ready | Failed | Stop | Compute | Outcomes | Decision | Errand | ErrandDone
-KINDS: tuple[type[Head], ...] = (Load, Ready, Failed, Stop, Compute, Outcomes, Decision, Errand, ErrandDone)
+Head: TypeAlias = Load | Ready | Failed | Stop | Compute | Outcomes | Decision | Errand | ErrandDone | Measures
+KINDS: tuple[type[Head], ...] = (Load, Ready, Failed, Stop, Compute, Outcomes, Decision, Errand, ErrandDone, Measures)

@@ -20,11 +20,13 @@ from pathlib import Path
 from timebound.backends.base import in_slot
 from timebound.clock import Clock, MonotonicClock
 from timebound.devices.base import run_on_device, take_usage
+from timebound.handlers.model import Handler, HandlerModel
 from timebound.log import set_up_logging
 from timebound.model import doubtful_attributes
 from timebound.target import load_models, sentence
 from timebound.workers import messages, wire
 from timebound.workers.errands import serve_errands
+from timebound.workers.measuring import tell_measures
 from timebound.workers.members import open_runner
 from timebound.workers.runner import Runner
 from timebound.workers.slots import serve_slot
@@ -61,6 +63,9 @@ def main(arguments: list[str]) -> int:
     for unused in slots[ready.slots :]:
         unused.close()
     wire.write_frame(control, ready)
+    tell_measures(
+        control, [net.measures for net in (each.model.net for each in runners.values()) if isinstance(net, Handler)]
+    )
     frame = wire.read_frame(control)
     if frame is None:
         os._exit(1)  # the gateway is gone: nobody is left to answer to
@@ -89,6 +94,7 @@ def _open(load: messages.Load) -> tuple[Mapping[str, Runner], messages.Ready]:
         _divide(runner, slots, clock)
     _return_memory()
     doubts = [doubt for model in models for doubt in doubtful_attributes(type(model))]
+    doubts += [note for model in models if isinstance(model, HandlerModel) for note in model.notes]
     return runners, messages.Ready(infos, slots, doubts)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine
 
 from timebound.clock import Clock
 from timebound.errors import SetupError
-from timebound.events import Events, WorkerDown, WorkerUp
+from timebound.events import Events, HandlersMeasured, WorkerDown, WorkerUp
 from timebound.types import ModelInfo
 from timebound.workers import messages
 from timebound.workers.child import Child
@@ -207,6 +207,7 @@ class Supervisor:
         load = messages.Load(plan, max_slots, threads, 0 if is_understudy else _NICENESS, is_understudy)
         worker = Worker(Child(self._next_number, load, self._outputs.numbers), generation, is_understudy=is_understudy)
         worker.is_spare = is_spare
+        worker.child.on_measures = lambda rows: self._events.emit(HandlersMeasured(rows))
         self._next_number += 1
         self._workers[worker.child.number] = worker
         self._tell_strain()

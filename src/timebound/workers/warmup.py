@@ -14,6 +14,7 @@ from timebound.backends.file_model import zeros
 from timebound.clock import Clock
 from timebound.devices.base import settle_all
 from timebound.errors import RequestError, SetupError
+from timebound.handlers.model import HandlerModel
 from timebound.importer import describe
 from timebound.model import Model, example_body, media_types, request_schema
 from timebound.schema import sample
@@ -33,6 +34,8 @@ def warm_up(runner: Runner, clock: Clock, slots: int = 1) -> ModelInfo:
     model = runner.model
     schema = request_schema(type(model).Request)
     example = model.example
+    if example is None and isinstance(model, HandlerModel):  # it takes nothing that could be made up
+        return _info(runner, schema, None, 0.0, _NO_ANSWER, slots=slots)
     inputs = model.net.inputs if isinstance(model.net, Backend) else ()
     if example is None and inputs and type(model).infer is Model.infer:
         run = partial(_zeros_run, runner, inputs)
