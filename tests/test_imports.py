@@ -62,12 +62,22 @@ ALLOWED: Mapping[str, set[str]] = {
         "tensors",
         ROOT,
     },
+    "rpc": BASE
+    | {
+        "admission",
+        "config",
+        "events",
+        "gateway",
+        "http",
+        "reading",
+        "tensors",
+    },  # a front beside http's, and its way in
     "observe": {"events", "types"},
     "stack": BASE | {"config"},
     "pack": BASE | {"config", "stack"},
     "doctor": BASE
     | {"admission", "config", "model", "events", "importer", "target", "store", "workers", "http", "lab", "processor"},
-    "server": BASE | NOUNS | {"admission", "gateway", "http", "observe", ROOT},
+    "server": BASE | NOUNS | {"admission", "gateway", "http", "observe", "rpc", ROOT},
     "program": BASE | {"client", "config", "gateway", "lab", "log", "model", "server", "target"},
     "guest": BASE | NOUNS | {"gateway", "http", "server"},
     "ray": {"errors", "config", "log", "gateway", "guest"},

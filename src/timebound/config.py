@@ -127,6 +127,12 @@ class Config:
 
     host: str = _option("127.0.0.1", TEXT, "address to listen on; 0.0.0.0 listens on all addresses of the machine")
     port: int = _option(8000, whole(0, 65535), "port to listen on; 0 takes a free one")
+    grpc_port: int | None = _option(
+        None,
+        whole(0, 65535),
+        "port for gRPC (Open Inference Protocol); 0 takes a free one; needs the extra timebound[grpc]",
+        unset="none",
+    )
     workers: int | None = _option(
         None, whole(1, 256), "number of worker processes, which hold the models and compute batches", unset=AT_START
     )

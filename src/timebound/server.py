@@ -22,6 +22,7 @@ from timebound.observe.access import AccessLog
 from timebound.observe.life import log_life, warn_if_slow
 from timebound.observe.metrics import Metrics
 from timebound.observe.signals import EVERY_S, Look, Signals
+from timebound.rpc import rpc_front
 
 log = logging.getLogger("timebound.server")
 
@@ -45,7 +46,7 @@ class Front(Protocol):
     def gauges(self) -> dict[str, tuple[str, Callable[[], float]]]: ...
 
 
-FRONTS: tuple[Callable[..., Front | None], ...] = (HttpFront,)
+FRONTS: tuple[Callable[..., Front | None], ...] = (HttpFront, rpc_front)
 """Every way in, the main one first. Each gets the gateway, the options and the gate; None: it is not wanted."""
 
 

@@ -25,11 +25,10 @@ from timebound.tensors.asked import (
     wanted,
 )
 from timebound.tensors.datatypes import BYTES, FORMATS, SIZES
-from timebound.tensors.given import Asks, Cut, Facts, Given, Infer, wrong
+from timebound.tensors.given import BRACKET, Asks, Cut, Facts, Given, Infer, wrong
 from timebound.tensors.item import Data, Head, Part, pack
 
 _LENGTH = struct.Struct("<I")
-_BRACKET = ord("[")
 
 _decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
@@ -131,7 +130,7 @@ def _columns(given: Given, count: int) -> list[Data]:
 
 def _cut_text(given: Given, count: int) -> list[Data]:
     values = read_json(_decode_list, given.data)
-    if len(values) == count and len(given.shape) > 1 and memoryview(values[0])[0] == _BRACKET:
+    if len(values) == count and len(given.shape) > 1 and memoryview(values[0])[0] == BRACKET:
         return [memoryview(value) for value in values]
     each, rest = divmod(len(values), count)
     if len(values) != prod(given.shape) or rest:

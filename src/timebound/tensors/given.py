@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import msgspec
 
 from timebound.errors import RequestError
+from timebound.tensors.datatypes import BYTES, FORMATS, SIZES
 from timebound.tensors.item import Data, Wanted
 from timebound.types import Tensor
+
+BRACKET = ord("[")
 
 
 class Facts(msgspec.Struct, frozen=True, array_like=True):
@@ -71,3 +75,18 @@ class Given(msgspec.Struct, gc=False):
 def wrong(name: str, what: str) -> RequestError:
     """An input that is not as it must be."""
     return RequestError(f"input {name!r} {what}", code="bad_input", field=name)
+
+
+def check_size(given: Given) -> None:
+    """Raise `RequestError` unless an input has as much data as its shape and datatype say."""
+    if given.datatype != BYTES and given.datatype not in SIZES:
+        raise wrong(given.name, f"has datatype {given.datatype!r}; known are {', '.join(FORMATS)} and {BYTES}")
+    if given.is_text:
+        if given.data[0] != BRACKET:
+            raise wrong(given.name, "has data that is no list")
+        return
+    count, size = prod(given.shape), len(given.data)
+    if given.datatype == BYTES and 4 * count > size:
+        raise wrong(given.name, f"has {size} bytes, too few for {count} elements with their lengths")
+    if given.datatype != BYTES and size != (needed := count * SIZES[given.datatype]):
+        raise wrong(given.name, f"has {size} bytes; {given.datatype}{given.shape} has {needed}")

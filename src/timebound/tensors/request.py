@@ -17,8 +17,8 @@ from timebound.body import read_json
 from timebound.errors import RequestError
 from timebound.tensors.asked import MOST_ITEMS
 from timebound.tensors.cut import cut
-from timebound.tensors.datatypes import BYTES, FORMATS, SIZES
-from timebound.tensors.given import Asks, Facts, Given, Infer, wrong
+from timebound.tensors.datatypes import BYTES, SIZES
+from timebound.tensors.given import Asks, Facts, Given, Infer, check_size, wrong
 from timebound.tensors.packing import unpacked
 
 _MOST_DIMENSIONS = 32
@@ -131,7 +131,7 @@ def _parts(head_size: int | None, body: bytes) -> tuple[_Request, list[Given]]:
     if at != len(body):
         raise RequestError(f"the body has {len(body) - at} bytes more than its inputs say", code="bad_input")
     for one in given:
-        _check_size(one)
+        check_size(one)
     return request, given
 
 
@@ -149,21 +149,7 @@ def _quoted(word: re.Match[bytes]) -> bytes:
     return word[0] if word[0].startswith(b'"') else b'"%b"' % word[0]
 
 
-def _check_size(given: Given) -> None:
-    if given.datatype != BYTES and given.datatype not in SIZES:
-        raise wrong(given.name, f"has datatype {given.datatype!r}; known are {', '.join(FORMATS)} and {BYTES}")
-    if given.is_text:
-        if given.data[0] != _BRACKET:
-            raise wrong(given.name, "has data that is no list")
-        return
-    count, size = prod(given.shape), len(given.data)
-    if given.datatype == BYTES and 4 * count > size:
-        raise wrong(given.name, f"has {size} bytes, too few for {count} elements with their lengths")
-    if given.datatype != BYTES and size != (needed := count * SIZES[given.datatype]):
-        raise wrong(given.name, f"has {size} bytes; {given.datatype}{given.shape} has {needed}")
-
-
-_BRACKET, _NULL = ord("["), ord("n")
+_NULL = ord("n")
 
 
 def _whole_body(facts: Facts, body: bytes) -> Given:

@@ -42,16 +42,7 @@ class OpenInference:
 
     def __init__(self, info: ModelInfo) -> None:
         self._info = info
-        is_raw = info.body is Body.RAW
-        self._is_raw = is_raw
-        self._facts = Facts(
-            info.inputs,
-            [output.name for output in info.outputs],
-            is_raw,
-            info.key if info.key is not None and "." not in info.key else None,
-            info.size_field,
-            info.key_ignore,
-        )
+        self._facts = facts_of(info)
         self._encoded_facts = msgspec.msgpack.encode(self._facts)
         self._is_by_content = info.cache == "content"
 
@@ -110,7 +101,7 @@ class OpenInference:
             return self.refuse(error, questions[0].id)
         answered = [result for result in results if isinstance(result, Result)]
         try:
-            columns = self._columns(infer, answered)
+            columns = columns_of(self._info, infer, answered)
         except RequestError as different:
             return self.refuse(different, questions[0].id)
         first = answered[0]
@@ -122,19 +113,28 @@ class OpenInference:
             media, more = b"application/octet-stream", b"inference-header-content-length: %d\r\n" % head_size
         return 200, answer_head(media, body, more, questions[0].id, answered), body
 
-    def _columns(self, infer: Infer, answered: Sequence[Result]) -> list[Column]:
-        if answered[0].outcome.media == MEDIA:
-            return outputs_of([each.outcome.body for each in answered])
-        wanted = infer.wanted[0] if infer.wanted else None
-        is_binary = infer.is_binary if wanted is None else wanted.is_binary
-        name = self._info.outputs[0].name if self._info.outputs else "answer"
-        return raw_outputs(name, [each.outcome.body for each in answered], is_binary=is_binary)
-
     def refuse(self, error: RequestError, request_id: str) -> Reply:
         return said_error(error, request_id)
 
 
 _AS_JSON = ModelInfo(name="", body=Body.JSON)
+
+
+def facts_of(info: ModelInfo) -> Facts:
+    """What must be known of a model to cut its requests."""
+    key = info.key if info.key is not None and "." not in info.key else None
+    outputs = [output.name for output in info.outputs]
+    return Facts(info.inputs, outputs, info.body is Body.RAW, key, info.size_field, info.key_ignore)
+
+
+def columns_of(info: ModelInfo, infer: Infer, answered: Sequence[Result]) -> list[Column]:
+    """The outputs of all items; raises `RequestError` if they do not fit together."""
+    if answered[0].outcome.media == MEDIA:
+        return outputs_of([each.outcome.body for each in answered])
+    wanted = infer.wanted[0] if infer.wanted else None
+    is_binary = infer.is_binary if wanted is None else wanted.is_binary
+    name = info.outputs[0].name if info.outputs else "answer"
+    return raw_outputs(name, [each.outcome.body for each in answered], is_binary=is_binary)
 
 
 def said_error(error: RequestError, request_id: str) -> Reply:
@@ -147,7 +147,7 @@ def said_error(error: RequestError, request_id: str) -> Reply:
 
 def answer_head(media: bytes, body: bytes, more: bytes, request_id: str, answered: Sequence[Result]) -> bytes:
     """The header lines of an answer to several items: they tell of the worst one."""
-    worst = answered[0] if len(answered) == 1 else min(answered, key=lambda each: (_WORST[each.quality], each.members))
+    worst = worst_of(answered)
     timing = worst.timing
     return _ANSWER % (
         media,
@@ -164,6 +164,13 @@ def answer_head(media: bytes, body: bytes, more: bytes, request_id: str, answere
         timing.infer_s * 1e3,
         timing.finish_s * 1e3,
     )
+
+
+def worst_of(answered: Sequence[Result]) -> Result:
+    """The item of which least of the model is in its answer."""
+    if len(answered) == 1:
+        return answered[0]
+    return min(answered, key=lambda each: (_WORST[each.quality], each.members))
 
 
 def first_error(results: Sequence[Result | RequestError]) -> RequestError | None:

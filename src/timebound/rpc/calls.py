@@ -1,0 +1,146 @@
+"""How every call by gRPC is answered or refused, and how its message is read within bounds."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from timebound.admission import Held, Hold
+from timebound.admission.held import SMALL
+from timebound.errors import Refusal, RequestError
+from timebound.rpc.callers import Callers
+from timebound.rpc.schema import message
+from timebound.rpc.statuses import said
+from timebound.rpc.wire import LIGHT, packing_of, unpacked_if_light
+
+log = logging.getLogger("timebound.rpc")
+
+Work = Callable[[Any, Any], Any]
+"""Takes a request and its `Caller` (None where nobody needs to say who it is); returns the answer, or awaits it."""
+
+_SOON_S = 0.05
+"""A small message comes with its call. One that is not here by then counts as one of the largest until it is."""
+
+
+async def refuse(context: Any, error: RequestError, request_id: str = "") -> None:
+    """End a call with an error."""
+    status, text, metadata = said(error, request_id)
+    await context.abort(status, text, metadata)
+
+
+def broken() -> RequestError:
+    """What is told of a mistake of the server's own."""
+    return RequestError("something broke in the server; its log has the details")
+
+
+def decoded(kind: Any, body: bytes) -> Any:
+    """A small message of this kind; raises `RequestError`."""
+    packing = packing_of(body)
+    plain = body if not packing else unpacked_if_light(body, packing)
+    if plain is None or len(plain) > LIGHT:
+        detail = f"the message is over {LIGHT} bytes, which no {kind.DESCRIPTOR.name} needs"
+        raise RequestError(detail, code="body_too_large")
+    try:
+        return kind.FromString(plain)
+    except DecodeError:
+        raise RequestError(f"the message is no {kind.DESCRIPTOR.name}", code="bad_input") from None
+
+
+def unary(kind: str, callers: Callers | None, work: Work) -> Any:
+    """A method that takes one small message and gives another; without `callers` anybody may call it."""
+    request_kind = message(kind)
+
+    async def call(body: bytes, context: Any) -> bytes:
+        try:
+            caller = None
+            if callers is not None:
+                caller = callers.of(context)
+                callers.count(caller)
+            answer = work(decoded(request_kind, body), caller)
+            if isinstance(answer, Awaitable):
+                answer = await answer
+            return bytes(answer.SerializeToString())
+        except RequestError as error:
+            refusal = error
+        except Exception:
+            log.exception("a call broke")
+            refusal = broken()
+        await refuse(context, refusal)
+        return b""
+
+    return grpc.unary_unary_rpc_method_handler(call)
+
+
+class Reading:
+    """Reads messages of any size, counted in the memory that clients of all fronts share."""
+
+    def __init__(self, held: Held, *, max_body: int, timeout_s: float) -> None:
+        self._held = held
+        self._max_body = max_body
+        self._timeout_s = timeout_s
+
+    async def read(self, context: Any) -> tuple[bytes, Hold | None]:
+        """The only message of a call, and what it holds; raises `RequestError` if it does not come or has no room."""
+        wait = _Wait(self._held.hold(), self._max_body, self._timeout_s)
+        try:
+            body = await context.read()
+        except asyncio.CancelledError:
+            if wait.refusal is None:
+                raise
+            raise wait.refusal from None
+        finally:
+            wait.end()
+        if body is grpc.aio.EOF:
+            raise RequestError("the call has no message", code="empty_body")
+        return body, self.hold(body, wait.hold)
+
+    def hold(self, body: bytes, hold: Hold | None = None) -> Hold | None:
+        """What a message holds that is here; raises `Refusal` if there is no room for it."""
+        if len(body) <= SMALL:
+            return None
+        hold = hold or self._held.hold()
+        if not hold.reach(len(body)):
+            raise no_room()
+        return hold
+
+
+class _Wait:
+    """Watches over a message that is awaited: whether there is room for it, and whether it comes in time."""
+
+    __slots__ = ("_max_body", "_task", "_timeout_s", "_timer", "hold", "refusal")
+
+    def __init__(self, hold: Hold, max_body: int, timeout_s: float) -> None:
+        self.hold = hold
+        self.refusal: RequestError | None = None
+        self._max_body = max_body
+        self._timeout_s = timeout_s
+        self._task = asyncio.current_task()
+        self._timer = asyncio.get_running_loop().call_later(min(_SOON_S, timeout_s), self._count)
+
+    def _count(self) -> None:
+        if not self.hold.reach(self._max_body):
+            self._refuse(no_room())
+            return
+        late = RequestError(f"the message did not arrive within {self._timeout_s:g} s", code="slow_client")
+        self._timer = asyncio.get_running_loop().call_later(self._timeout_s, self._refuse, late)
+
+    def _refuse(self, error: RequestError) -> None:
+        self.refusal = error
+        if self._task is not None:
+            self._task.cancel()
+
+    def end(self) -> None:
+        self._timer.cancel()
+        if self.refusal is not None and self._task is not None:
+            self._task.uncancel()
+
+
+def no_room() -> Refusal:
+    """What a message is told for which there is no memory."""
+    detail = "too many large bodies are in memory now; send this one again a little later"
+    return Refusal(detail, code="memory_full", retry_after_s=1)

@@ -1,0 +1,96 @@
+"""One stream of requests: answered in the order they came, whichever is done first."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+
+from timebound.errors import Refusal
+from timebound.http.surfaces.base import Reply
+from timebound.rpc.reader import Named
+from timebound.rpc.wire import field
+
+AHEAD = 8
+"""Requests that are computed at once; from then on the stream waits."""
+
+
+class Asked:
+    """A request until its reply is there; call `leave` if nobody waits for it any more."""
+
+    __slots__ = ("_leave", "done", "name")
+
+    def __init__(self) -> None:
+        self.done: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self.name = Named()
+        self._leave: Callable[[], None] | None = None
+
+    def respond(self, status: int, head: bytes, body: bytes) -> None:
+        """The reply."""
+        if not self.done.done():
+            self.done.set_result((status, head, body))
+
+    def may_leave(self, leave: Callable[[], None] | None) -> None:
+        """What there is to do if it is left."""
+        self._leave = leave
+
+    def leave(self) -> None:
+        """Nobody waits for it any more."""
+        if self._leave is not None and (not self.done.done() or self.done.cancelled()):
+            self._leave()
+        self._leave = None
+
+
+class Stream:
+    """Reads on while earlier requests are computed, as long as there is not too much of them."""
+
+    def __init__(self, context: Any, ask: Callable[[bytes], Asked], closing: asyncio.Future[None]) -> None:
+        self._context = context
+        self._ask = ask
+        self._closing = closing
+        self._waiting: deque[Asked] = deque()
+        self._reading: asyncio.Future[Any] | None = None
+        self._has_more = True
+
+    async def run(self) -> None:
+        """Until the client has said all and has all answers; raises `Refusal` if the server stops."""
+        waiting = self._waiting
+        try:
+            while self._has_more or waiting:
+                await self._wait()
+                while waiting and waiting[0].done.done():
+                    await self._context.write(in_band(waiting[0]))
+                    waiting.popleft()
+        finally:
+            if self._reading is not None:
+                self._reading.cancel()
+            for asked in waiting:
+                asked.leave()
+
+    async def _wait(self) -> None:
+        """Until a message is here or the next answer."""
+        if self._reading is None and self._has_more and len(self._waiting) < AHEAD:
+            self._reading = asyncio.ensure_future(self._context.read())
+        awaited: set[asyncio.Future[Any]] = {self._waiting[0].done if self._waiting else self._closing}
+        if self._reading is not None:
+            awaited.add(self._reading)
+        await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
+        if self._reading is not None and self._reading.done():
+            message, self._reading = self._reading.result(), None
+            self._has_more = message is not grpc.aio.EOF
+            if self._has_more:
+                self._waiting.append(self._ask(message))
+        elif not self._waiting:
+            raise Refusal("the server is stopping", code="draining", retry_after_s=1)
+
+
+def in_band(asked: Asked) -> bytes:
+    """An answer or an error as a ModelStreamInferResponse."""
+    status, _, body = asked.done.result()
+    if status == 200:
+        return field(2, body)
+    named = field(1, asked.name.model.encode()) + field(3, asked.name.id.encode())
+    return field(1, body) + field(2, named)
