@@ -41,7 +41,8 @@ class TorchBackend(Backend):
     batch checked where the file itself does not say; .pt2 files do.
 
     On a GPU ("cuda", "cuda:1", or "auto" for one if it is there) every batch size is captured before serving, unless
-    `graphs` is False. `dtype` ("float16", "bfloat16") is what it computes in; numbers come back as float32.
+    `graphs` is False. `dtype` ("float16", "bfloat16") is what it computes in; numbers come back as float32. `compile`
+    has torch write kernels for this network, which takes minutes the first time; they are kept on disk.
     """
 
     kind = "torch"
@@ -56,6 +57,7 @@ class TorchBackend(Backend):
         inputs: str | Sequence[str] | None = None,
         channels_last: bool | None = None,
         dtype: str | None = None,
+        compile: bool = False,
         graphs: bool = True,
         threads: int | None = None,
     ) -> None:
@@ -84,6 +86,7 @@ class TorchBackend(Backend):
                 opened.call.to(self._dtype)
             if channels_last:
                 opened.call.to(memory_format=library.channels_last)
+        self._call = library.compile(opened.call, dynamic=True) if compile else opened.call
         self._is_captured = graphs
         self._networks: Networks | None = None
         self._place = 0
@@ -180,7 +183,7 @@ class TorchBackend(Backend):
         """From tensors where the network is to tensors; what is in half precision comes out as float32."""
         arguments = [self._fitting(tensors[key]) for key in tensors if isinstance(key, int)]
         by_name = {key: self._fitting(tensors[key]) for key in tensors if isinstance(key, str)}
-        return alike(self._opened.call(*arguments, **by_name), self._plain)
+        return alike(self._call(*arguments, **by_name), self._plain)
 
     def _fitting(self, tensor: Tensor) -> Tensor:
         if self._dtype is not None and tensor.is_floating_point():
