@@ -142,6 +142,13 @@ class Config:
     threads: int | None = _option(
         None, whole(1, 256), "number of threads that the machine-learning library uses for one batch", unset=AT_START
     )
+    hands: int | None = _option(
+        None,
+        whole(0, 64),
+        "number of processes of each worker that run `prepare` and hand over the results in shared memory; "
+        "0 prepares in the worker itself",
+        unset="for a worker with a GPU half of its share of the cores, at most 8; else 0",
+    )
     engine: str | None = _option(
         None,
         ENGINE,

@@ -142,6 +142,7 @@ class Gateway:
             workers=config.workers,
             slots=config.slots,
             threads=config.threads,
+            hands=config.hands,
             engines=config.engines,
             log_level="debug" if config.debug else config.log_level,
             log_json=logs_json(config),

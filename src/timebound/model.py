@@ -76,6 +76,12 @@ class Model:
     folder: ClassVar[str | None] = None
     """Set by the server: the folder whose versions it is one of."""
 
+    def equip(self) -> None:
+        """Set what `prepare`, `finish` and `fallback` need (a tokeniser, labels); runs in every process, before `load`.
+
+        Processes that only prepare or fall back never call `load`, so they need no weights.
+        """
+
     def load(self) -> None:
         """Load weights; runs once per worker, before it is ready."""
 

@@ -156,7 +156,7 @@ def understudies(target: Path, versions: Versions | None = None) -> list[Model]:
             classes = _model_classes(file, only)
             if _is_folder_of_models(path):
                 _name_by_folder(classes, name, version)
-            made += [cls() for cls in classes]
+            made += [_equipped(cls) for cls in classes]
     _name_versions(made, versions or {})
     return [*made, *handler_models(path)]
 
@@ -258,7 +258,7 @@ def _name_by_folder(classes: list[type[Model]], name: str, version: str) -> None
 
 def _load_class(cls: type[Model]) -> Model:
     check_class(cls)
-    model = cls()
+    model = _equipped(cls)
     try:
         model.load()
     except SetupError:
@@ -269,6 +269,17 @@ def _load_class(cls: type[Model]) -> Model:
         raise SetupError(
             f"class {cls.__name__} has no infer: define `def infer(self, batch)`, or set self.net in load()"
         )
+    return model
+
+
+def _equipped(cls: type[Model]) -> Model:
+    model = cls()
+    try:
+        model.equip()
+    except SetupError:
+        raise
+    except Exception as error:
+        raise SetupError(f"{cls.__name__}.equip() failed: {describe(error)}") from error
     return model
 
 

@@ -231,6 +231,8 @@ class Report(msgspec.Struct, array_like=True, frozen=True):
     """Device time of the members that ran since the last report; 0 if unknown."""
     waited_s: float = 0.0
     """How long they waited for the device, behind another batch."""
+    killers: dict[int, list[Loss]] = {}
+    """Places of items that ended processes beside the worker, which prepared them, and how each ended."""
 
 
 class Run(msgspec.Struct, frozen=True):

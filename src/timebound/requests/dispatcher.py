@@ -346,6 +346,9 @@ class Dispatcher(Staff):
         for place, (request, outcome) in enumerate(zip(sent.requests, report.outcomes, strict=True)):
             if not (request.attempts or request.owns_key):
                 continue
+            if place in report.killers:
+                self._losses.in_hand(request, report.killers[place])
+                continue
             if outcome.code == "model_failed" and request.best is not None:  # a later member failed on this item
                 self._events.emit(Degraded(sent.batch.model, 1, Quality.PARTIAL, "member_failed"))
                 self._answers.give(request, because(request.best, "member_failed"))

@@ -182,6 +182,14 @@ class Losses:
                 if verdict is not None:
                     self._answers.give_up(other, verdict.reason, verdict.retry_after_s)
 
+    def in_hand(self, request: Request, losses: Iterable[Loss]) -> None:
+        """Its preparation ended processes beside its worker, each time alone; workers go on, it does not."""
+        mark, now = mark_of(request), self._clock.now()
+        if [loss for loss in losses if self._quarantine.lost_alone(mark, loss, now)]:
+            self._lock_up(request, Loss.CRASHED)
+        else:
+            self._answers.give_up(request, "crashes_worker")
+
     def _lock_up(self, guilty: Request, loss: Loss) -> None:
         """It fails, and so does whoever waits with the same body; attempts to come are told at once."""
         mark, group = mark_of(guilty), self._groups.proven(guilty)

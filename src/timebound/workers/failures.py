@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import msgspec
 
-from timebound.errors import text_of
+from timebound.errors import RequestError, text_of
 from timebound.types import Outcome
+from timebound.workers.depth import is_too_deep
+
+log = logging.getLogger("timebound.worker")
 
 _NO_MEMORY = ("failed to allocate memory", "bad_alloc", "out of memory", "can't allocate memory", "bad allocation")
 
@@ -26,3 +30,16 @@ def failure(code: str, detail: str, field: str | None = None, *, status: int | N
     if status is not None:
         facts["status"] = status
     return Outcome(msgspec.json.encode(facts), code=code)
+
+
+def item_failure(name: str, error: BaseException, stage: str, body: bytes | memoryview) -> Outcome:
+    """Our own errors are shown to the client; anything else is logged in full and answered neutrally."""
+    if isinstance(error, RequestError):
+        return failure(error.code, error.detail, error.field)
+    if stage == "prepare" and isinstance(error, ValueError):
+        # What a typical prepare raises on unfit input (int("x"), np.frombuffer, json ...): the client's doing.
+        return failure("bad_input", f"the input cannot be used ({type(error).__name__})")
+    if isinstance(error, RecursionError) and is_too_deep(body):
+        return failure("bad_input", "the input is nested too deeply")
+    log.error("%s.%s failed", name, stage, exc_info=error)
+    return failure("model_failed", f"{stage} failed on this item; the server's log has the details")

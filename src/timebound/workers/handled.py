@@ -12,7 +12,7 @@ from timebound.handlers.envelope import SAID, Said, pack_said
 from timebound.handlers.model import Handler, HandlerModel
 from timebound.handlers.rows import Row, answer_of
 from timebound.types import Outcome
-from timebound.workers.failures import failure, is_for_want_of_memory
+from timebound.workers.failures import failure, is_for_want_of_memory, item_failure
 from timebound.workers.runner import CAUGHT, Runner
 
 log = logging.getLogger("timebound.worker")
@@ -63,7 +63,7 @@ class HandlerRunner(Runner):
 
     def _failure(self, error: BaseException, stage: str, body: bytes | memoryview) -> Outcome:
         if isinstance(error, RequestError):
-            return super()._failure(error, stage, body)
+            return item_failure(self.name, error, stage, body)
         # By its name: there is one in each of the packages that handlers import.
         if type(error).__name__ == "PredictionException":
             log.error("%s: prediction error", self.name, exc_info=error)

@@ -9,6 +9,8 @@ import msgspec
 
 from timebound.types import Measured, ModelInfo, Outcome, Report
 
+_MOST_HANDS = 8
+
 
 class WorkerPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What workers to run; None leaves a number to the machine and the backend."""
@@ -25,6 +27,10 @@ class WorkerPlan(msgspec.Struct, frozen=True, kw_only=True):
     log_colour: bool = False
     versions: dict[str, list[str]] = {}
     """By model, the versions to load; without a word, the newest."""
+    hands: int | None = None
+    """Processes of each worker that prepare for it: 0 for none, None for as many as suit a device, and none without."""
+    gpus: int = 0
+    """How many the machine has that may be used."""
     load_timeout_s: float = 300.0
     """How long a worker may take until it has answered its warm-up run."""
 
@@ -32,6 +38,12 @@ class WorkerPlan(msgspec.Struct, frozen=True, kw_only=True):
         """What `engines` names and is not among these models; versions of a model go by its own name."""
         there = {"", *(info.base for info in models)}
         return [name for name in self.engines if name not in there]
+
+    def hands_for(self, *, has_device: bool) -> int:
+        """How many processes prepare for each worker; two at least, so that one is left when one is lost."""
+        if self.hands is not None or not has_device:
+            return self.hands or 0
+        return max(2, min(_MOST_HANDS, self.cores // (2 * max(1, self.gpus))))
 
     def wanted(self, slots: int) -> int:
         """How many workers to run, if one of them has so many slots."""
@@ -94,6 +106,8 @@ class Compute(msgspec.Struct, array_like=True, frozen=True):
     """Places of the items whose clients want to know what each member says by itself."""
     quiet_s: float = 0.0
     """Until then nothing is reported or asked between members."""
+    is_suspect: bool = False
+    """Whether one of the items may be what killed a worker."""
 
 
 class Outcomes(msgspec.Struct, array_like=True, frozen=True):

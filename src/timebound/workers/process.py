@@ -17,22 +17,31 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from timebound.backends.base import in_slot
 from timebound.clock import Clock, MonotonicClock
-from timebound.devices.base import run_on_device, take_usage
+from timebound.devices.base import current_device, run_on_device, take_usage
 from timebound.handlers.model import Handler, HandlerModel
 from timebound.log import set_up_logging
 from timebound.model import doubtful_attributes
 from timebound.target import load_models, sentence
 from timebound.workers import messages, wire
 from timebound.workers.errands import serve_errands
+from timebound.workers.hands import Hands
 from timebound.workers.measuring import tell_measures
 from timebound.workers.members import open_runner
+from timebound.workers.preparation import open_preparation
 from timebound.workers.runner import Runner
 from timebound.workers.slots import serve_slot
 from timebound.workers.warmup import warm_up
 
 log = logging.getLogger("timebound.worker")
+
+DEVICE_SLOTS = 2
+"""Of a worker with a device: one batch is computed, and the next one prepared."""
+HAND_NICENESS = 10
+"""Of processes that prepare: whoever feeds a device goes first."""
 
 
 def main(arguments: list[str]) -> int:
@@ -42,6 +51,8 @@ def main(arguments: list[str]) -> int:
         signal.signal(sign, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM))
     control, *slots = (socket.socket(fileno=int(fd)) for fd in arguments)
+    for sock in (control, *slots):
+        sock.set_inheritable(False)  # who held one open after this process would hide its end from the gateway
     frame = wire.read_frame(control)
     if frame is None or not isinstance(frame[0], messages.Load):
         return 1
@@ -50,13 +61,13 @@ def main(arguments: list[str]) -> int:
     if load.is_understudy:
         return serve_errands(control, slots[0], load)
     try:
-        runners, ready = run_on_device(partial(_open, load))
+        runners, ready, rooms = run_on_device(partial(_open, load))
     except Exception as error:
         wire.write_frame(control, messages.Failed(sentence(error), traceback.format_exc()))
         return 2
     threads = [
-        threading.Thread(target=_compute, args=(number, sock, runners), name=f"slot-{number}", daemon=True)
-        for number, sock in enumerate(slots[: ready.slots])
+        threading.Thread(target=_compute, args=(number, sock, runners, room), name=f"slot-{number}", daemon=True)
+        for number, (sock, room) in enumerate(zip(slots, rooms, strict=False))
     ]
     for thread in threads:
         thread.start()
@@ -73,29 +84,49 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _compute(number: int, sock: socket.socket, runners: Mapping[str, Runner]) -> None:
+def _compute(number: int, sock: socket.socket, runners: Mapping[str, Runner], room: wire.Room) -> None:
     with in_slot(number):
-        serve_slot(sock, runners)
+        serve_slot(sock, runners, room)
 
 
-def _open(load: messages.Load) -> tuple[Mapping[str, Runner], messages.Ready]:
+def _open(load: messages.Load) -> tuple[Mapping[str, Runner], messages.Ready, list[wire.Room]]:
+    """The models, what is to be told of them, and where each slot's frames are received."""
     plan = load.plan
     models = load_models(
         Path(plan.target), threads=load.threads, slots=load.max_slots, engines=plan.engines, versions=plan.versions
     )
-    clock = MonotonicClock()
+    clock, device = MonotonicClock(), current_device()
+    most = load.max_slots if device is None else plan.slots or min(load.max_slots, DEVICE_SLOTS)
+    hands = _open_hands(load, most, clock)
     runners = {runner.name: runner for runner in (open_runner(model, clock) for model in models)}
-    infos = [warm_up(runner, clock, load.max_slots) for runner in runners.values()]
-    slots = load.max_slots if all(info.is_parallel for info in infos) else 1
+    infos = [warm_up(runner, clock, most) for runner in runners.values()]
+    slots = most if all(info.is_parallel for info in infos) else 1
     for info in infos:
         if info.device != "cpu":
             runners[info.name].take_usage = take_usage
     for runner in runners.values():
         _divide(runner, slots, clock)
-    _return_memory()
     doubts = [doubt for model in models for doubt in doubtful_attributes(type(model))]
     doubts += [note for model in models if isinstance(model, HandlerModel) for note in model.notes]
-    return runners, messages.Ready(infos, slots, doubts)
+    rooms: list[wire.Room] = [bytearray] * slots
+    if hands is not None:
+        notes = open_preparation(runners, infos, hands, clock)
+        infos = [replace(info, notes=[*info.notes, notes[info.name]]) if info.name in notes else info for info in infos]
+        doubts += notes.values()
+        rooms = [area.receive for area in hands.areas[:slots]]
+        if device is not None:
+            for area in [area for area in hands.areas[:slots] if area.rows]:
+                device.pin(area.rows)
+    _return_memory()
+    return runners, messages.Ready(infos, slots, doubts), rooms
+
+
+def _open_hands(load: messages.Load, slots: int, clock: Clock) -> Hands | None:
+    """Processes that prepare, if this worker is to have any."""
+    count = load.plan.hands_for(has_device=current_device() is not None)
+    if not count:
+        return None
+    return Hands(load.plan, count, slots, max(0, HAND_NICENESS - load.niceness), clock)
 
 
 def _divide(runner: Runner, slots: int, clock: Clock) -> None:

@@ -11,13 +11,12 @@ import numpy as np
 
 from timebound.body import read_json
 from timebound.clock import Clock
-from timebound.errors import RequestError
 from timebound.model import Model, name_of
 from timebound.tensors.arrays import plain
 from timebound.tensors.item import MARK
-from timebound.types import UNFINISHED, Outcome, Report, Timing
-from timebound.workers.depth import is_too_deep
-from timebound.workers.failures import failure, is_for_want_of_memory
+from timebound.types import UNFINISHED, Loss, Outcome, Report, Timing
+from timebound.workers.failures import is_for_want_of_memory, item_failure
+from timebound.workers.staging import Rows, stacks_with
 from timebound.workers.tensor_items import TensorItems
 
 log = logging.getLogger("timebound.worker")
@@ -46,7 +45,7 @@ class Prepared:
         self.places: list[int] = []
         self.requests: list[Any] = []
         self.bodies: list[bytes | memoryview] = []
-        self.items: list[Any] = []
+        self.items: Sequence[Any] = []
         self.refused: dict[int, Outcome] = {}
         self.prepare_s = 0.0
         self.ask: Ask | None = None
@@ -55,6 +54,8 @@ class Prepared:
         self.cores = 1
         self.votes: Collection[int] = ()
         """Places of the items that want the members' votes."""
+        self.killers: dict[int, list[Loss]] = {}
+        """Places of items that processes died of which prepared them."""
 
 
 class Runner:
@@ -74,6 +75,8 @@ class Runner:
         self._encode = msgspec.json.Encoder(enc_hook=plain).encode
         self.tensors = TensorItems(model)
         self._mark = MARK if request is not None else None  # a raw body may begin with any byte
+        self.preparing: Callable[[Sequence[bytes | memoryview], bool], Prepared] | None = None
+        """Prepares batches in other processes, if set."""
 
     def run(
         self,
@@ -84,13 +87,14 @@ class Runner:
         votes: Collection[int] = (),
         *,
         quiet_s: float = 0.0,
+        is_suspect: bool = False,
     ) -> Report | None:
         """One outcome per body, in order; never raises for what a client or the model did wrong.
 
         The rest is for ensembles, see `EnsembleRunner`: None says that the last report stands.
         """
         start, failures = self.clock.now(), self.memory_failures
-        batch = self._prepare(bodies)
+        batch = self._prepare(bodies) if self.preparing is None else self.preparing(bodies, is_suspect)
         batch.prepare_s = self.clock.now() - start
         batch.ask, batch.ask_after_s, batch.cores, batch.votes, batch.quiet_s = ask, ask_after_s, cores, votes, quiet_s
         report = self.compute(batch)
@@ -106,17 +110,19 @@ class Runner:
 
     def _prepare(self, bodies: Sequence[bytes | memoryview]) -> Prepared:
         batch = Prepared(len(bodies))
+        items: list[Any] = []
+        batch.items = items
         for place, body in enumerate(bodies):
             try:
                 request = self.decode(body)
                 item = self.model.prepare(request)
             except CAUGHT as error:
-                batch.refused[place] = self._failure(error, "prepare", body)
+                batch.refused[place] = item_failure(self.name, error, "prepare", body)
             else:
                 batch.places.append(place)
                 batch.requests.append(request)
                 batch.bodies.append(body)
-                batch.items.append(item)
+                items.append(item)
         return batch
 
     def report(self, batch: Prepared, outputs: Sequence[Any], infer_s: float, members: int | None = None) -> Report:
@@ -130,9 +136,10 @@ class Runner:
         outcomes = [batch.refused.get(place) or next(finished) for place in range(batch.size)]
         timing = Timing(batch.prepare_s, infer_s, self.clock.now() - start)
         if self.take_usage is None:
-            return Report(outcomes, timing, done, self.members)
+            return Report(outcomes, timing, done, self.members, killers=batch.killers)
         used = self.take_usage()
-        return Report(outcomes, timing, done, self.members, device_s=used.device_s, waited_s=used.waited_s)
+        report = Report(outcomes, timing, done, self.members, killers=batch.killers)
+        return msgspec.structs.replace(report, device_s=used.device_s, waited_s=used.waited_s)
 
     def decode(self, body: bytes | memoryview) -> Any:
         """The typed request of a body, or the raw bytes; raises `RequestError` naming the field at fault."""
@@ -153,7 +160,7 @@ class Runner:
             return Outcome(bytes(answer), media="application/octet-stream")
         return Outcome(self._encode(answer))
 
-    def infer_apart(self, items: list[Any], infer: Callable[[list[Any]], list[Any]]) -> list[Any]:
+    def infer_apart(self, items: Sequence[Any], infer: Callable[[Sequence[Any]], list[Any]]) -> list[Any]:
         """Outputs, or the exception in the place of an item that fails: a failing batch is halved to find it."""
         if not items:
             return []
@@ -172,42 +179,25 @@ class Runner:
     def finish(self, request: Any, output: Any, body: bytes | memoryview = b"") -> Outcome:
         """One item's answer, or its error."""
         if isinstance(output, CAUGHT):
-            return self._failure(output, "infer", body)
+            return item_failure(self.name, output, "infer", body)
         try:
             return self.encode(self.model.finish(output, request), body)
         except CAUGHT as error:
-            return self._failure(error, "finish", body)
-
-    def _failure(self, error: BaseException, stage: str, body: bytes | memoryview) -> Outcome:
-        """Our own errors are shown to the client; anything else is logged in full and answered neutrally."""
-        if isinstance(error, RequestError):
-            return failure(error.code, error.detail, error.field)
-        if stage == "prepare" and isinstance(error, ValueError):
-            # What a typical prepare raises on unfit input (int("x"), np.frombuffer, json ...): the client's doing.
-            return failure("bad_input", f"the input cannot be used ({type(error).__name__})")
-        if isinstance(error, RecursionError) and is_too_deep(body):
-            return failure("bad_input", "the input is nested too deeply")
-        log.error("%s.%s failed", self.name, stage, exc_info=error)
-        return failure("model_failed", f"{stage} failed on this item; the server's log has the details")
+            return item_failure(self.name, error, "finish", body)
 
 
 def stack(items: Sequence[Any]) -> Any:
     """A batch from items: arrays (or dicts or tuples of arrays) of one shape are stacked, anything else is a list."""
+    if type(items) is Rows:
+        return items.stacked
     first = items[0]
     if isinstance(first, np.ndarray | np.generic):
-        return np.stack(items) if all(_stacks_with(first, item) for item in items) else list(items)
+        return np.stack(items) if all(stacks_with(first, item) for item in items) else list(items)
     if isinstance(first, dict) and first and all(isinstance(i, dict) and i.keys() == first.keys() for i in items):
         return {name: stack([item[name] for item in items]) for name in first}
     if isinstance(first, tuple) and first and all(isinstance(i, tuple) and len(i) == len(first) for i in items):
         return tuple(stack([item[place] for item in items]) for place in range(len(first)))
     return list(items)
-
-
-def _stacks_with(first: Any, item: Any) -> bool:
-    if not isinstance(item, np.ndarray | np.generic) or item.shape != first.shape:
-        return False
-    # Texts of different lengths differ in dtype and stack all the same.
-    return bool(item.dtype == first.dtype) or item.dtype.kind == first.dtype.kind == "U"
 
 
 def unstack(outputs: Any, count: int, name: str) -> list[Any]:

@@ -81,6 +81,7 @@ class Chosen(Protocol):
 
     id: int
     model: str
+    reason: str
     is_at_once: bool
     quiet_s: float
     server: object | None
@@ -95,7 +96,8 @@ class Slots:
         if batch.server is not None and batch.is_at_once:
             cores = max(2, cores)  # on a device it is a word, and no number
         lengths = [len(body) for body in bodies]
-        head = messages.Compute(batch.id, batch.model, lengths, ask_after_s, cores, votes, batch.quiet_s)
+        is_suspect = batch.reason == "suspect"
+        head = messages.Compute(batch.id, batch.model, lengths, ask_after_s, cores, votes, batch.quiet_s, is_suspect)
         slot.start(head, bodies)
 
     def decide(self, slot: Slot, batch: Chosen, *, go: bool) -> None:
@@ -114,11 +116,11 @@ class Slots:
 # ---------------------------------------------------------------------- the worker's end
 
 
-def serve_slot(sock: socket.socket, runners: Mapping[str, Runner]) -> None:
-    """Compute the batches that arrive on this slot's socket, one at a time, until it closes."""
+def serve_slot(sock: socket.socket, runners: Mapping[str, Runner], room: wire.Room) -> None:
+    """Compute the batches that arrive on this slot's socket, in this room, one at a time, until it closes."""
     while True:
         try:
-            frame = wire.read_frame(sock)
+            frame = wire.read_frame(sock, room)
             if frame is None:
                 return
             batch, body = frame
@@ -126,8 +128,9 @@ def serve_slot(sock: socket.socket, runners: Mapping[str, Runner]) -> None:
                 raise TimeboundError(f"a slot takes batches, not {type(batch).__name__}")
             ask = partial(_ask, sock, batch.id)
             bodies = wire.split(body, batch.lengths)
-            runner = runners[batch.model]
-            report = runner.run(bodies, ask, batch.ask_after_s, batch.cores, batch.votes, quiet_s=batch.quiet_s)
+            ask_after_s, votes, quiet_s = batch.ask_after_s, batch.votes, batch.quiet_s
+            runner, is_suspect = runners[batch.model], batch.is_suspect
+            report = runner.run(bodies, ask, ask_after_s, batch.cores, votes, quiet_s=quiet_s, is_suspect=is_suspect)
             if report is not None:
                 wire.write_frame(sock, messages.Outcomes(batch.id, report))
         except OSError:

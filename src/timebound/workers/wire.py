@@ -20,9 +20,9 @@ import asyncio
 import logging
 import socket
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
-from typing import cast
+from typing import TypeAlias, cast
 
 import msgspec
 
@@ -35,6 +35,8 @@ PREFIX = struct.Struct("<2sBxII")
 MAGIC = b"TB"
 MAX_BODY = (1 << 32) - 1
 SOCKET_BUFFER = 4 << 20
+Room: TypeAlias = Callable[[int], bytearray | memoryview]
+"""Gives memory for a frame of so many bytes."""
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -143,13 +145,13 @@ class Channel(asyncio.Protocol):
             self._transport.abort()
 
 
-def read_frame(sock: socket.socket) -> tuple[Head, memoryview] | None:
-    """Block until one whole frame is there; None at the end of the stream."""
-    prefix = _read_exactly(sock, PREFIX.size)
+def read_frame(sock: socket.socket, room: Room = bytearray) -> tuple[Head, memoryview] | None:
+    """Block until one whole frame is there, in this room; None at the end of the stream."""
+    prefix = _read_exactly(sock, memoryview(bytearray(PREFIX.size)))
     if prefix is None:
         return None
     kind, head_size, body_size = parse_prefix(prefix)
-    data = _read_exactly(sock, head_size + body_size)
+    data = _read_exactly(sock, memoryview(room(head_size + body_size)))
     if data is None:
         return None
     return decode_head(kind, data[:head_size]), data[head_size:]
@@ -160,9 +162,8 @@ def write_frame(sock: socket.socket, head: Head, payloads: Sequence[bytes | memo
     sock.sendall(b"".join(encode(head, payloads)))
 
 
-def _read_exactly(sock: socket.socket, size: int) -> memoryview | None:
-    data = memoryview(bytearray(size))
-    filled = 0
+def _read_exactly(sock: socket.socket, data: memoryview) -> memoryview | None:
+    filled, size = 0, len(data)
     while filled < size:
         received = sock.recv_into(data[filled:])
         if received == 0:
