@@ -43,7 +43,8 @@ ALLOWED: Mapping[str, set[str]] = {
     | {"backends", "devices", "handlers", "importer", "target", "model", "body", "schema", "events", "log", "tensors"},
     "lab": BASE | {"backends", "importer", "scheduler", "schema", "workers", "target", "model", "profile", "processor"},
     "admission": BASE,
-    "reading": BASE | {"body", "store", "workers"},
+    "turns": {"types"},
+    "reading": BASE | {"body", "store", "turns", "workers"},
     "releases": BASE | {"target", "versions", "workers"},
     "gateway": BASE | NOUNS | {"catalogue", "reading", "releases", "requests", "scheduler", "store", "workers"},
     "http": BASE

@@ -15,9 +15,11 @@ import pytest
 import uvloop
 
 from timebound.body import FirstLook
-from timebound.errors import RequestError
+from timebound.clock import MonotonicClock
+from timebound.errors import Refusal, RequestError
 from timebound.reading import LIGHT, Reading, is_heavy
 from timebound.store.fingerprint import of_bytes, of_json
+from timebound.turns import MOST_OF_ONE
 from timebound.types import Body, ModelInfo
 
 SCHEMA = {
@@ -96,7 +98,7 @@ async def test_the_loop_goes_on_while_ten_megabytes_are_looked_at(reading: Readi
 @with_reading
 async def test_a_process_that_is_killed_is_replaced(reading: Reading) -> None:
     first = await reading.looked(INFO, VALUES, needs_print=True)
-    os.kill(reading._pid, signal.SIGKILL)
+    os.kill(reading.pids[0], signal.SIGKILL)
     assert await reading.looked(INFO, VALUES, needs_print=True) == first
 
 
@@ -124,7 +126,7 @@ async def test_the_fingerprint_of_a_raw_body_needs_no_process(reading: Reading) 
     raw = ModelInfo(name="m", body=Body.RAW)
     body = b"x" * 1_000_000
     assert await reading.looked(raw, body, needs_print=True) == (None, 1.0, of_bytes(body))
-    assert reading._pid == 0
+    assert reading.pids == []
 
 
 PICTURE = msgspec.json.encode({"id": "5e1c-4f3b", "image": "QUJD" * 50_000})
@@ -152,3 +154,35 @@ def test_a_raw_body_is_heavy_only_with_a_key() -> None:
     info = ModelInfo(name="m", body=Body.RAW)
     assert is_heavy(PICTURE * 2, info, needs_print=True)
     assert not is_heavy(PICTURE * 2, info, needs_print=False)
+
+
+@with_reading
+async def test_senders_of_bodies_that_take_long_keep_nobody_elses_from_being_read_in_time(reading: Reading) -> None:
+    slow = b'{"values":[],' + b",".join([b'"x":5e-324'] * 300_000) + b"}"  # some tenths of a second each
+    crowd: list[asyncio.Future[Any]] = []
+    for _ in range(10):
+        looks = [reading.looked(INFO, slow, needs_print=False, sender=f"abuser {number}") for number in range(4)]
+        crowd += map(asyncio.ensure_future, looks)
+    await asyncio.wait(crowd[:4])  # by now it is known whose bodies take long
+    for _ in range(3):
+        until = MonotonicClock().now() + 5.0
+        looked = reading.looked(INFO, VALUES, needs_print=True, sender="well-behaved", until=until)
+        assert (await asyncio.wait_for(looked, 5.0))[0] == "a"
+    assert sum(look.done() for look in crowd) < 20
+    for look in crowd:
+        look.cancel()
+    await asyncio.gather(*crowd, return_exceptions=True)
+
+
+@with_reading
+async def test_too_many_bodies_of_one_sender_are_refused(reading: Reading) -> None:
+    looks = [
+        asyncio.ensure_future(reading.looked(INFO, VALUES[:-1], needs_print=False, sender="one"))
+        for _ in range(MOST_OF_ONE + 20)
+    ]
+    await asyncio.sleep(0)
+    refused = [look for look in looks if look.done() and isinstance(look.exception(), Refusal)]
+    assert 0 < len(refused) <= 20
+    for look in looks:
+        look.cancel()
+    await asyncio.gather(*looks, return_exceptions=True)

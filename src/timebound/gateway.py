@@ -276,7 +276,8 @@ class Gateway:
 
     async def _looked(self, info: ModelInfo, body: bytes, limit_s: float, *, needs_print: bool) -> Looked:
         try:
-            return await asyncio.wait_for(self.reading.looked(info, body, needs_print=needs_print), limit_s)
+            looked = self.reading.looked(info, body, needs_print=needs_print, until=self.clock.now() + limit_s)
+            return await asyncio.wait_for(looked, limit_s)
         except TimeoutError:
             raise DeadlineMissed("the deadline came while the body was read") from None
 

@@ -5,7 +5,7 @@ A protocol that makes several items of a body has a reader of its own, a module 
 To read ten megabytes of JSON takes 10 ms and more, and msgspec keeps the interpreter lock meanwhile: a thread would
 hold up everybody's answers just as the event loop would. So a thread hands such a body to a process of its own, started
 when the first one comes, as `python -m timebound.reading FD`; it knows nothing but schemas. A hash lets go of the lock,
-and is made in the thread itself.
+and is made in the thread itself. Whose body is next, `turns.py` says.
 """
 
 from __future__ import annotations
@@ -23,18 +23,21 @@ from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from itertools import count
-from queue import SimpleQueue
+from math import inf
 from typing import Any, TypeAlias
 
 import msgspec
 
 from timebound.body import FirstLook
-from timebound.errors import RequestError
+from timebound.clock import MonotonicClock
+from timebound.errors import DeadlineMissed, Refusal, RequestError
 from timebound.store.fingerprint import has_tiny_numbers, of_bytes, of_json
+from timebound.turns import Turns
 from timebound.types import Body, ModelInfo
 from timebound.workers.spawn import spawn
 
 log = logging.getLogger("timebound.reading")
+_CLOCK = MonotonicClock()
 
 LIGHT = 1_500
 """Bytes of a body that nobody need look at before it is read: it takes less than a millisecond whatever is in it."""
@@ -107,52 +110,82 @@ def is_heavy(body: bytes, info: ModelInfo, *, needs_print: bool) -> bool:
     return True
 
 
+class _Job(msgspec.Struct, eq=False):
+    """A body to be looked at, and what must be known for it."""
+
+    facts: bytes
+    told: bytes
+    body: bytes
+    needs_print: bool
+
+
 class Reading:
-    """Hands bodies to the process, one after the other; what it says comes back on the event loop."""
+    """Hands bodies to processes, senders in turn; what these say comes back on the event loop.
+
+    There is one process. Once a sender's bodies take long there is a second one, for everybody else's.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._numbers = count()
         self._asked: dict[int, Done] = {}  # only the loop's thread changes it, and only there are its objects let go
-        self._bodies: SimpleQueue[tuple[int, bytes, bytes, bytes, bool] | None] = SimpleQueue()
-        self._is_started = self._is_closed = False
-        self._pid = 0
-        self._sock: socket.socket | None = None
+        self._turns: Turns[_Job] = Turns(_CLOCK.now)
+        self._readers: list[_Reader] = []
+        self._is_closed = False
 
     def __len__(self) -> int:
         """How many bodies are being looked at, or wait for it."""
         return len(self._asked)
 
-    def look(self, info: ModelInfo, body: bytes, done: Done, *, needs_print: bool) -> Callable[[], None]:
-        """Have a body looked at, then `done` called, once. Call what is returned when nobody wants to know any more."""
+    @property
+    def pids(self) -> list[int]:
+        """Of the processes that are there."""
+        return [reader.pid for reader in self._readers if reader.pid]
+
+    def look(
+        self, info: ModelInfo, body: bytes, done: Done, *, needs_print: bool, sender: str = "", until: float = inf
+    ) -> Callable[[], None]:
+        """Have a body looked at, then `done` called, once. Call what is returned when nobody wants to know any more.
+
+        What cannot be in time, `until` on the monotonic clock, is not looked at. Raises `Refusal` if too many wait.
+        """
         facts = b""
         if info.body is Body.JSON:
             facts = msgspec.msgpack.encode(_Facts(info.request_schema, info.key, info.size_field, info.key_ignore))
-        return self._hand_over(facts, b"", body, done, needs_print=needs_print)
+        return self._hand_over(_Job(facts, b"", body, needs_print), done, sender, until)
 
-    def read(self, errand: Errand, body: bytes, done: Done) -> Callable[[], None]:
+    def read(
+        self, errand: Errand, body: bytes, done: Done, *, sender: str = "", until: float = inf
+    ) -> Callable[[], None]:
         """The same by a reader of the protocol's own."""
         facts = msgspec.msgpack.encode(_Known(errand.reader, errand.facts))
-        return self._hand_over(facts, errand.told, body, done, needs_print=False)
+        return self._hand_over(_Job(facts, errand.told, body, needs_print=False), done, sender, until)
 
-    def _hand_over(
-        self, facts: bytes, told: bytes, body: bytes, done: Done, *, needs_print: bool
-    ) -> Callable[[], None]:
+    def _hand_over(self, job: _Job, done: Done, sender: str, until: float) -> Callable[[], None]:
         number = next(self._numbers)
+        if not self._turns.put(number, job, sender, until):
+            detail = "too many large bodies wait to be read; send this one again a little later"
+            raise Refusal(detail, code="overloaded", retry_after_s=1)
         self._asked[number] = done
-        self._bodies.put((number, facts, told, body, needs_print))
-        if not self._is_started:
-            self._is_started = True
-            start_new_thread(self._work, ())
+        if not self._readers:
+            self._start_reader(is_for_quick=False)
         return partial(self._forget, number)
 
+    def _start_reader(self, *, is_for_quick: bool) -> None:
+        if not self._is_closed and len(self._readers) == is_for_quick:
+            self._readers.append(reader := _Reader())
+            start_new_thread(self._work, (reader, is_for_quick))
+
     def _forget(self, number: int) -> None:
+        self._turns.drop(number)
         self._asked.pop(number, None)
 
-    async def looked(self, info: ModelInfo, body: bytes, *, needs_print: bool) -> Looked:
+    async def looked(
+        self, info: ModelInfo, body: bytes, *, needs_print: bool, sender: str = "", until: float = inf
+    ) -> Looked:
         """The same for who can wait; raises what is wrong with the body."""
         found: asyncio.Future[Any] = self._loop.create_future()
-        forget = self.look(info, body, found.set_result, needs_print=needs_print)
+        forget = self.look(info, body, found.set_result, needs_print=needs_print, sender=sender, until=until)
         try:
             looked: Looked | RequestError = await found
         finally:
@@ -162,75 +195,97 @@ class Reading:
         return looked
 
     def close(self) -> None:
-        """Look at nothing any more, and let the process go."""
+        """Look at nothing any more, and let the processes go."""
         self._is_closed = True
         self._asked.clear()
-        self._bodies.put(None)
-        if (sock := self._sock) is not None:
-            with suppress(OSError):
-                sock.shutdown(socket.SHUT_RDWR)
-
-    # ------------------------------------------------------------------ in its thread
-
-    def _work(self) -> None:
-        while (job := self._bodies.get()) is not None and not self._is_closed:
-            number, facts, told, body, needs_print = job
-            job = None
-            if number in self._asked:
-                looked = (
-                    self._look(facts, told, body, needs_print=needs_print) if facts else (None, 1.0, of_bytes(body))
-                )
-                with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-                    self._loop.call_soon_threadsafe(self._tell, number, looked)
-        self._end()
+        self._turns.close()
+        for reader in self._readers:
+            reader.close()
 
     def _tell(self, number: int, looked: Looked | bytes | RequestError) -> None:
         if (done := self._asked.pop(number, None)) is not None:
             done(looked)
 
-    def _look(self, facts: bytes, told: bytes, body: bytes, *, needs_print: bool) -> Looked | bytes | RequestError:
+    # ------------------------------------------------------------------ in a reader's thread
+
+    def _work(self, reader: _Reader, is_for_quick: bool) -> None:
+        while (turn := self._turns.take(is_for_quick=is_for_quick)) is not None:
+            number, sender, job = turn
+            looked: Looked | bytes | RequestError = DeadlineMissed("the deadline would come while the body was read")
+            takes_long = False
+            if job is not None:
+                began = _CLOCK.now()
+                looked = reader.look(job) if job.facts else (None, 1.0, of_bytes(job.body))
+                takes_long = self._turns.took(sender, _CLOCK.now() - began)
+            turn = job = None
+            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                self._loop.call_soon_threadsafe(self._tell, number, looked)
+                if takes_long:
+                    self._loop.call_soon_threadsafe(partial(self._start_reader, is_for_quick=True))
+        reader.end()
+
+
+class _Reader:
+    """One process and its socket; but for `close` all of it happens in one thread."""
+
+    def __init__(self) -> None:
+        self.pid = 0
+        self._sock: socket.socket | None = None
+        self._is_closed = False
+
+    def look(self, job: _Job) -> Looked | bytes | RequestError:
+        """What the process says of a body."""
         for _ in range(2):  # the process may have been killed since it was last asked
             try:
                 sock = self._sock or self._start()
-                sock.sendall(_HEAD.pack(len(facts), len(body), len(told), needs_print) + facts + told)
-                sock.sendall(body)
+                head = _HEAD.pack(len(job.facts), len(job.body), len(job.told), job.needs_print)
+                sock.sendall(head + job.facts + job.told)
+                sock.sendall(job.body)
                 said = msgspec.msgpack.decode(_read(sock, _LENGTH.unpack(_read(sock, _LENGTH.size))[0]), type=_Said)
             except TimeoutError:
-                self._end()
+                self.end()
                 return RequestError("the body takes too long to read", code="bad_input")
             except (OSError, EOFError, msgspec.DecodeError) as error:
                 if self._is_closed:
                     break
                 log.warning("the process that reads large bodies was lost: %s", error or type(error).__name__)
-                self._end()
+                self.end()
             else:
                 return RequestError(said.detail, code=said.code, field=said.field) if said.code else _found(said)
         return RequestError("large bodies cannot be read now", code="not_ready")
+
+    def close(self) -> None:
+        """Whoever waits for what it says waits no more."""
+        self._is_closed = True
+        if (sock := self._sock) is not None:
+            with suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
 
     def _start(self) -> socket.socket:
         ours, theirs = socket.socketpair()
         with theirs:
             ours.settimeout(10.0)  # until it has answered once: a busy machine takes long to start it
             number = theirs.fileno()
-            self._pid = spawn(
+            self.pid = spawn(
                 [sys.executable, "-m", "timebound.reading", str(number)], dict(os.environ), {number: number}
             )
         with suppress(ProcessLookupError):
-            os.setpriority(os.PRIO_PROCESS, self._pid, min(19, os.getpriority(os.PRIO_PROCESS, 0) + _NICER))
+            os.setpriority(os.PRIO_PROCESS, self.pid, min(19, os.getpriority(os.PRIO_PROCESS, 0) + _NICER))
         self._sock = ours
         _read(ours, 1)
         ours.settimeout(LIMIT_S)
         return ours
 
-    def _end(self) -> None:
+    def end(self) -> None:
+        """Let the process go."""
         if self._sock is not None:
             self._sock.close()
             self._sock = None
-        if self._pid:
+        if self.pid:
             with suppress(ProcessLookupError, ChildProcessError):
-                os.kill(self._pid, signal.SIGKILL)
-                os.waitpid(self._pid, 0)
-            self._pid = 0
+                os.kill(self.pid, signal.SIGKILL)
+                os.waitpid(self.pid, 0)
+            self.pid = 0
 
 
 def _found(said: _Said) -> Looked | bytes:

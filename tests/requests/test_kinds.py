@@ -166,3 +166,26 @@ def test_a_worker_that_is_killed_from_outside_is_no_row() -> None:
         while world.running:
             world.answer(next(iter(world.running)))
     assert not any(attempt.request.can_wait for attempt in world.attempts.values())
+
+
+def test_what_is_always_lost_in_company_and_never_answered_runs_apart_after_a_few_losses() -> None:
+    world = World(deadline_s=50.0)
+    world.up("a1")
+    serve(world, *map(innocent, range(20)))
+    losses = 0
+    for number in range(500, 508):
+        serve(world, *(innocent(10 * number + place) for place in range(15)))
+        names = [poison(number), innocent(number), innocent(number + 1)]
+        world.submit(innocent(number + 2), timeout_s=50.0)  # so that the others run together
+        world.loop.run_due()
+        world.submit(*names, timeout_s=1.0)
+        if world.attempts[poison(number)].request.is_kin:
+            break
+        world.answer("a1")
+        assert poison(number).encode() in world.running["a1"]
+        assert len(world.running["a1"]) > 1
+        world.loop.advance(0.999)  # nobody has the time to run again
+        world.down("a1", loss=Loss.HUNG)
+        world.up("a1")
+        losses += 1
+    assert 2 <= losses <= 3

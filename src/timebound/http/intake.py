@@ -143,8 +143,8 @@ class Taken:
     """One request that was taken in, until all its items have their results."""
 
     __slots__ = (
-        "_attempts", "_client", "_intake", "_missing", "_questions", "_respond", "_results", "address", "arrived",
-        "asked", "id", "is_over", "on_close", "route",
+        "_attempts", "_intake", "_missing", "_questions", "_respond", "_results", "address", "arrived",
+        "asked", "client", "id", "is_over", "on_close", "route",
     )  # fmt: skip
 
     def __init__(
@@ -155,7 +155,7 @@ class Taken:
         self.id, self.address = request_id, ""
         self.arrived = arrived
         self._respond = respond
-        self._client = client
+        self.client = client
         self.on_close: Callable[[], None] | None = None
         self.asked: Asked | None = None
         self._questions: list[Question] = []
@@ -166,10 +166,10 @@ class Taken:
 
     def let_in(self) -> None:
         """Count it for the holder of its API key; raises `RequestError` if that may not ask this now."""
-        if self._client is not None:
-            self._client.check_model(self.route.model)
-            self._client.count(self.arrived)
-            self.on_close = self._client.enter()
+        if self.client is not None:
+            self.client.check_model(self.route.model)
+            self.client.count(self.arrived)
+            self.on_close = self.client.enter()
 
     def pack(self, encoding: str, deadline: float) -> None:
         """Have its answer packed, if there is time for it."""
@@ -181,8 +181,8 @@ class Taken:
         items = self.asked.items
         if not items:
             raise RequestError("the request has no items", code="empty_body")
-        if self._client is not None and len(items) > 1:
-            self._client.count(self.arrived, len(items) - 1)  # one was counted on the way in
+        if self.client is not None and len(items) > 1:
+            self.client.count(self.arrived, len(items) - 1)  # one was counted on the way in
         usual = (None, self.asked.priority, False)
         key, priority, votes = usual if WISHES.isdisjoint(fields) else read_wishes(fields, self.asked.priority)
         for place, item in enumerate(items):
@@ -208,7 +208,7 @@ class Taken:
             asyncio.get_running_loop().call_soon(self._submit, first + AT_ONCE)
 
     def _question(self, item: Item, key: str | None, deadline: float, priority: int | None) -> Question:
-        route, client = self.route, self._client
+        route, client = self.route, self.client
         fingerprint = b""
         if key is not None or route.identity.is_by_content:
             check_key(item.key or "")
@@ -271,7 +271,7 @@ class Taken:
         asyncio.get_running_loop().call_soon(tell) if len(results) > AT_ONCE else tell()
 
     def _tell(self, status: int, results: Sequence[Result | RequestError], seconds: float) -> None:
-        events, whose = self._intake.events, "" if self._client is None else self._client.name
+        events, whose = self._intake.events, "" if self.client is None else self.client.name
         for place, result in enumerate(results):
             if isinstance(result, RequestError):
                 own = status if len(results) == 1 else status_of(result.code)

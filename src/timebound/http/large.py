@@ -7,8 +7,9 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any, Protocol, TypeAlias
 
-from timebound.admission import Held
+from timebound.admission import Client, Held
 from timebound.admission.held import SMALL
+from timebound.admission.peers import peer_of
 from timebound.clock import Clock
 from timebound.errors import DeadlineMissed, Refusal, RequestError
 from timebound.http.headers import timeout_s
@@ -29,6 +30,8 @@ class Waits(Protocol):
 
     route: Route
     arrived: float
+    address: str
+    client: Client | None
     on_close: Callable[[], None] | None
 
     def refuse(self, error: RequestError) -> None: ...
@@ -65,10 +68,13 @@ class Large:
         start = self._start(taken.route, headers, body)
         if start is None:
             return False
-        self._wait(taken, headers, start, go_on)
+        limit_s = timeout_s(headers, min(taken.route.deadline_s, self._cap_s), self._cap_s)
+        until = taken.arrived + limit_s - min(_KEPT_FREE * limit_s, _MOST_KEPT_FREE_S)
+        sender = peer_of(taken.address) if taken.client is None else taken.client.name
+        self._wait(taken, partial(start, sender=sender, until=until), until, go_on)
         return True
 
-    def _start(self, route: Route, headers: Collection[tuple[bytes, bytes]], body: bytes) -> Start | None:
+    def _start(self, route: Route, headers: Collection[tuple[bytes, bytes]], body: bytes) -> Callable[..., Any] | None:
         if route.apart is not None:
             errand = route.apart.elsewhere(dict(headers), body, self._max_body)
             return None if errand is None else partial(self._reading.read, errand, body)
@@ -80,12 +86,10 @@ class Large:
     def _wait(
         self,
         taken: Waits,
-        headers: Collection[tuple[bytes, bytes]],
         start: Start,
+        until: float,
         go_on: Callable[[Looked | Read], None],
     ) -> None:
-        limit_s = timeout_s(headers, min(taken.route.deadline_s, self._cap_s), self._cap_s)
-
         def done(looked: Looked | bytes | RequestError) -> None:
             timer.cancel()
             if isinstance(looked, RequestError):
@@ -106,10 +110,8 @@ class Large:
 
         forget = start(done)
         on_close, taken.on_close = taken.on_close, close
-        left_s = taken.arrived + limit_s - min(_KEPT_FREE * limit_s, _MOST_KEPT_FREE_S) - self._clock.now()
-        timer = self._loop.call_later(
-            max(0.0, left_s), taken.refuse, DeadlineMissed("the deadline came while the body was read")
-        )
+        over = DeadlineMissed("the deadline came while the body was read")
+        timer = self._loop.call_later(max(0.0, until - self._clock.now()), taken.refuse, over)
 
     def _held_read(self, said: bytes) -> Read | None:
         """What a reader said, counted: unpacked it may be a thousand times what came. None without room for it."""

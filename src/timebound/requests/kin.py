@@ -24,6 +24,8 @@ ENOUGH, ENOUGH_ALONE = 1.5, 0.99
 """So much blame a trait has before it counts, where one request can bring 1: one may have it by chance. If somebody was
 lost alone with it, once so many came since that it is known what others have:"""
 MANY = 8
+SELDOM = 0.01
+"""Or if nobody with it was answered, several times, which would hardly be so by chance: it has this probability."""
 SHARE, TIMES = 0.5, 5.0
 """Of those who came with a trait, so many were guilty, or so many times as many as of all requests: what the innocent
 have as well says nothing."""
@@ -58,8 +60,12 @@ class _Trait(msgspec.Struct):
     until: float
     blame: float = 0.0
     came: int = 0
+    lost: int = 0
+    times: int = 0
+    """At how many losses so many with it were lost."""
     is_alone: bool = False
     """Whether all of one request's blame is in it."""
+    lost_at: float = 0.0
     tried: float = 0.0
     """When somebody with it was last let in."""
 
@@ -117,7 +123,7 @@ class Kin:
     def _is_expected(self, name: bytes, every: _Trait, share: float) -> bool:
         """Whether another one of the kind should have this trait: not if only one ever had that value."""
         trait = self.traits.get(name)
-        return trait is not None and _tells(trait, every, share) and not (_VALUE in name and trait.blame <= 1.0)
+        return trait is not None and _tells(trait, every, share) and not (_VALUE in name and trait.lost <= 1)
 
     def blame(self, request: Request, now: float, share: float = 1.0) -> None:
         """It was one of those in a lost batch, or with all of the blame was lost alone."""
@@ -131,6 +137,9 @@ class Kin:
             trait = self.traits.setdefault(name, _Trait(now, now))
             trait.blame += more
             trait.is_alone |= share == 1.0
+            trait.lost += is_first
+            trait.times += is_first and (not trait.times or trait.lost_at != now)
+            trait.lost_at = now
             trait.came += is_first and request.arrived <= trait.since  # else it was counted when it came
             trait.until, trait.tried = now + KEPT_S, now
             self.traits.move_to_end(name)
@@ -143,9 +152,13 @@ class Kin:
         for name in (*traits_of(request), _all(request)) if less else ():
             if (trait := self.traits.get(name)) is not None:
                 trait.blame -= less
+                trait.lost -= 1
 
 
 def _tells(trait: _Trait, every: _Trait, share: float) -> bool:
+    is_never_answered = trait.times > 1 and trait.lost >= SURE_SHARE * trait.came
+    if is_never_answered and (every.lost / max(1, every.came)) ** trait.times <= SELDOM:
+        return True
     enough = ENOUGH_ALONE if trait.is_alone and every.came >= MANY else ENOUGH
     return trait.blame >= enough and trait.blame >= share * trait.came
 
