@@ -138,6 +138,21 @@ def test_device_time_is_told_to_the_thread_that_called(device: HostDevice) -> No
     assert take_usage().device_s == 0
 
 
+def test_device_time_is_told_member_by_member(device: HostDevice) -> None:
+    there, _ = both()
+    settled(there, pictures(1))
+    told: list[float] = []
+    take_usage()
+
+    def after(_: Any) -> bool:
+        told.append(take_usage().device_s)
+        return True
+
+    there.run(pictures(3), after)
+    assert len(told) == 2
+    assert all(seconds > 0 for seconds in (*told, take_usage().device_s))
+
+
 def test_rows_in_pinned_memory_go_to_the_device_without_a_copy(device: HostDevice) -> None:
     there, here = both()
     settled(there, pictures(1))
