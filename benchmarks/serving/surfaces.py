@@ -1,11 +1,12 @@
 """What the other protocols cost: the Open Inference Protocol beside our own, binary tensors beside JSON, and deadlines.
 
-The echo is asked in both protocols by turns, at concurrency 64. A network that takes float32[1, 3, 224, 224] is asked
+The echo is asked in both protocols by turns, at concurrency 64, and over gRPC by turns with a server of bare grpc.aio
+that does the same sum; all of them have one client, in Python. A network that takes float32[1, 3, 224, 224] is asked
 with the tensor in binary and as a JSON list. A model with a fallback is asked by the Open Inference Protocol at 1.5
 times what it can do, with a deadline of 250 ms.
 
-The exit code is 1 if a bar does not hold: the echo at 0.75 of our own protocol, binary five times as fast as JSON, no
-answer late, wrong or missing.
+The exit code is 1 if a bar does not hold: the echo at 0.75 of our own protocol and over gRPC at 0.6 of bare grpc.aio,
+binary five times as fast as JSON, no answer late, wrong or missing.
 """
 
 import json
@@ -21,6 +22,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
+from benchmarks.tools import rpc
 from benchmarks.tools.bars import Bar, conclude, zero
 from benchmarks.tools.commandline import Failed, finish, options_parser, say
 from benchmarks.tools.contestants import timebound
@@ -36,6 +38,7 @@ BARS = (
     *zero("errors", "late", "unanswered"),
     Bar("binary_over_json", at_least=5.0),
     Bar("oip_over_native", at_least=0.75, is_quick=False),
+    Bar("grpc_over_bare", at_least=0.6, is_quick=False),
 )
 PICTURE = (1, 3, 224, 224)
 OVERLOAD = 1.5
@@ -138,6 +141,25 @@ def compare_protocols(rounds: int, serve_args: Sequence[str]) -> tuple[list[Load
     return ours, theirs
 
 
+def compare_rpc(rounds: int, serve_args: Sequence[str]) -> tuple[list[Load], list[Load]]:
+    """The echo over gRPC, and from bare grpc.aio, by turns."""
+    ours: list[Load] = []
+    theirs: list[Load] = []
+    port, own, bare = free_port(), free_port(), free_port()
+    command = [*timebound("echo", serve_args), "--port", str(port), "--grpc-port", str(own)]
+    program = [sys.executable, str(Path(__file__).parents[1] / "tools" / "rpc.py"), str(bare)]
+    with (
+        Server("echo", command, {}, partial(rpc.answers_right, own)),
+        Server("bare grpc.aio", program, {}, partial(rpc.answers_right, bare)),
+    ):
+        for number in range(rounds):
+            say(f"gRPC: round {number + 1} of {rounds}")
+            turns = [(own, ours), (bare, theirs)]
+            for which, loads in turns if number % 2 == 0 else reversed(turns):
+                loads.append(rpc.measure(which, 64, 1.0 if rounds < 3 else 2.0))
+    return ours, theirs
+
+
 def compare_forms(rounds: int, serve_args: Sequence[str], folder: Path) -> tuple[list[Load], list[Load]]:
     """The same picture in binary and as JSON, by turns."""
     file = save_mean(folder / "mean.onnx")
@@ -175,14 +197,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     def run() -> dict[str, float]:
         native, oip = compare_protocols(rounds, options.serve_args)
+        grpc, bare = compare_rpc(rounds, options.serve_args)
         with tempfile.TemporaryDirectory() as folder:
             binary, text = compare_forms(rounds, options.serve_args, Path(folder))
         offered, late, lost, wrong = overload(3.0 if options.quick else 15.0, options.serve_args)
-        each = [*native, *oip, *binary, *text]
+        each = [*native, *oip, *grpc, *bare, *binary, *text]
         return {
             "native_rps": median(load.rps for load in native),
             "oip_rps": median(load.rps for load in oip),
             "oip_over_native": median(b.rps / a.rps for a, b in zip(native, oip, strict=True)),
+            "grpc_echo_rps": median(load.rps for load in grpc),
+            "grpc_bare_rps": median(load.rps for load in bare),
+            "grpc_over_bare": median(a.rps / b.rps for a, b in zip(grpc, bare, strict=True)),
             "binary_p50_ms": median(load.p50_ms for load in binary),
             "json_p50_ms": median(load.p50_ms for load in text),
             "binary_over_json": median(b.p50_ms / a.p50_ms for a, b in zip(binary, text, strict=True)),

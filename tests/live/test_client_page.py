@@ -36,7 +36,7 @@ def mood(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
 def doubler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     folder = tmp_path_factory.mktemp("file")
     subprocess.run([sys.executable, "-c", MAKES_DOUBLER], cwd=folder, check=True)
-    with Serving(folder / "doubler.onnx", "--workers", "1") as serving:
+    with Serving(folder / "doubler.onnx", "--workers", "1", "--grpc-port", "0") as serving:
         yield serving
 
 
@@ -51,10 +51,13 @@ def test_a_program_prints_what_is_shown(name: str, request: pytest.FixtureReques
     assert f"$ .venv/bin/python {name}\n{done.stdout}" in SHOWN, done.stderr
 
 
-def test_tritonclient_asks_the_same_file_as_the_page_on_surfaces_says(doubler: Serving) -> None:
+@pytest.mark.parametrize("kind", ["http", "grpc"])
+def test_tritonclient_asks_the_same_file_as_the_page_on_surfaces_says(doubler: Serving, kind: str) -> None:
     surfaces = (ROOT / "docs" / "surfaces.md").read_text()
-    (program,) = [text for kind, text in _FENCE.findall(surfaces) if "tritonclient" in text]
-    command = [sys.executable, "-c", program.replace("127.0.0.1:8000", f"127.0.0.1:{doubler.port}")]
+    (program,) = [text for _, text in _FENCE.findall(surfaces) if f"tritonclient.{kind}" in text]
+    where = str(doubler.wait_for_line("listening for gRPC")["at"]).removeprefix("grpc://")
+    program = program.replace("127.0.0.1:8000", f"127.0.0.1:{doubler.port}").replace("127.0.0.1:8001", where)
+    command = [sys.executable, "-c", program]
     done = subprocess.run(command, env=clean_environment(), capture_output=True, text=True, check=True)
     assert done.stdout == "[[2. 2. 2.]\n [2. 2. 2.]]\n"
 
