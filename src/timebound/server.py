@@ -14,12 +14,14 @@ from typing import Protocol
 import uvloop
 
 from timebound.admission import Gate
+from timebound.clock import wall
 from timebound.config import Config
 from timebound.errors import SetupError
 from timebound.gateway import Gateway, logs_json
 from timebound.http.front import HttpFront
 from timebound.observe.access import AccessLog
 from timebound.observe.life import log_life, warn_if_slow
+from timebound.observe.live import Live
 from timebound.observe.metrics import Metrics
 from timebound.observe.signals import EVERY_S, Look, Signals
 from timebound.rpc import rpc_front
@@ -71,6 +73,8 @@ class Server:
         self._access_log = AccessLog(gateway.events) if config.access_log else None
         log_life(gateway.events)
         gateway.catalogue.listen(warn_if_slow, lambda name, successor: None)
+        self.live = Live(gateway, self.signals.read, wall)
+        self.metrics.gauges["live_watchers"] = ("Pages that show the server live.", lambda: len(self.live.stream))
         self._gate = Gate(
             keys=config.keys,
             max_held=config.max_held or max(256_000_000, 4 * config.max_body),
@@ -78,7 +82,7 @@ class Server:
         )
         self._gate.held.make_room = gateway.requests.unwaited.make_room
         made = [
-            make(gateway, config, gate=self._gate, reload=self.reload, metrics=self.metrics.render)
+            make(gateway, config, gate=self._gate, reload=self.reload, metrics=self.metrics.render, live=self.live)
             for make in fronts or FRONTS
         ]
         self.fronts = [front for front in made if front is not None]
@@ -111,7 +115,9 @@ class Server:
 
     async def _tick(self) -> None:
         while True:
-            self.signals.tick(self.gateway.clock.now())
+            now = self.gateway.clock.now()
+            self.signals.tick(now)
+            self.live.tick(now)
             await asyncio.sleep(EVERY_S)
 
     async def stop(self) -> int:
@@ -127,6 +133,7 @@ class Server:
         end = self.gateway.clock.now() + grace_s
         # Nobody new: readiness turns false, requests on open connections are refused, then the ports close.
         self.gateway.close()
+        self.live.stream.close()
         for front in self.fronts:
             front.stop_accepting()
         # What was accepted is answered; its workers must still be there for that.

@@ -83,3 +83,18 @@ def test_who_comes_through_a_proxy_is_told_what_to_ask_instead() -> None:
 
 def test_no_token_is_not_the_empty_token() -> None:
     assert not Admin(None).has_token(b"Bearer ")
+
+
+def test_a_pass_lets_look_and_do_nothing_else_and_of_many_the_oldest_is_forgotten() -> None:
+    admin = Admin(None)
+    first = admin.passes.issue()
+    carried = request(authorization=f"Bearer {first}")
+    admin.check_pass(carried)
+    with pytest.raises(RequestError):
+        admin.check(carried)
+    for _ in range(64):
+        last = admin.passes.issue()
+    admin.check_pass(request(authorization=f"Bearer {last}"))
+    with pytest.raises(RequestError) as refused:
+        admin.check_pass(carried)
+    assert "timebound live" in refused.value.detail

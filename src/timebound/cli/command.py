@@ -28,6 +28,7 @@ _FILES = {
     "reload": "control",
     "traffic": "control",
     "rollback": "control",
+    "live": "live",
     "results": "results",
     "keys": "keys",
     "bench": "bench",

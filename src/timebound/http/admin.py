@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping
 from hmac import compare_digest
 
@@ -17,7 +18,25 @@ _FORWARDED = (
     b"forwarded", b"via", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto", b"x-forwarded-server",
     b"x-real-ip", b"x-client-ip", b"true-client-ip", b"cf-connecting-ip", b"x-envoy-external-address",
 )  # fmt: skip
+_MOST_PASSES = 64
 _LOCAL_NAMES = (b"localhost", b"127.0.0.1", b"[::1]")
+
+
+class Passes:
+    """Words that let a browser look at the operator's pages, and do nothing else; they hold until the server stops."""
+
+    def __init__(self) -> None:
+        self._known: list[bytes] = []
+
+    def issue(self) -> str:
+        """A new one; of many the oldest is forgotten."""
+        made = secrets.token_urlsafe(24)
+        self._known = [*self._known, made.encode()][-_MOST_PASSES:]
+        return made
+
+    def knows(self, given: bytes) -> bool:
+        """Whether it is one of them."""
+        return any(compare_digest(given, known) for known in self._known)
 
 
 class Admin:
@@ -25,6 +44,7 @@ class Admin:
 
     def __init__(self, token: str | None) -> None:
         self._token = token.encode() if token else None
+        self.passes = Passes()
 
     def check(self, request: HttpRequest) -> None:
         """Raise `RequestError` unless this request comes from the operator."""
@@ -39,6 +59,17 @@ class Admin:
             detail = "the operator's socket takes no forwarded requests, and none of another host or web page"
             raise RequestError(detail, code="forbidden")
         raise RequestError(_why_not(headers, has_given=bool(given)), code="forbidden")
+
+    def check_pass(self, request: HttpRequest) -> None:
+        """The same for what only shows something: a pass that the operator was given will do."""
+        given = bearer_token(dict(request.scope["headers"]).get(b"authorization", b""))
+        if given is not None and self.passes.knows(given):
+            return
+        try:
+            self.check(request)
+        except RequestError as error:
+            error.detail += "; for a browser: `timebound live` on the server's machine gives an address to open"
+            raise
 
     def is_operators(self, scope: Scope) -> bool:
         """Whether this request comes from the operator."""

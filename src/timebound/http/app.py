@@ -27,6 +27,7 @@ from timebound.http.access import CLIENT, Access, metrics_for
 from timebound.http.control import Control
 from timebound.http.cors import Cors, as_head
 from timebound.http.intake import Intake
+from timebound.http.live import LiveRoutes
 from timebound.http.oip import OpenInferenceRoutes
 from timebound.http.openapi import openapi
 from timebound.http.problems import MEDIA, headers_of, problem_body, said
@@ -78,6 +79,7 @@ class App:
         metrics: Callable[[str], tuple[bytes, str]],
         results: Results,
         control: Control,
+        live: LiveRoutes | None = None,
         open_inference: OpenInferenceRoutes | None = None,
         access: Access | None = None,
         cors: Cors | None = None,
@@ -101,6 +103,7 @@ class App:
         self._metrics = metrics
         self._results = results
         self._control = control
+        self._live = live
         self._open_inference = open_inference
         self._cold = self._cold_app()
 
@@ -219,12 +222,14 @@ class App:
             Route("/v1/models", self._models_page),
             *self._results.routes(),
             *self._control.routes(),
+            *(self._live.routes() if self._live is not None else ()),
             *(self._open_inference.routes() if self._open_inference is not None else ()),
             Route("/v1/models/{model}/samples", self._samples),
             Route("/predictions/{model}", self._no_model, methods=["GET", "POST"]),
             Route("/models/{model}/invoke", self._no_model, methods=["POST"]),
             Route("/openapi.json", self._openapi),
             Route("/docs", _page("docs.html")),
+            Route("/live", _page("live.html")),
             Route("/", _page("index.html")),
             Mount("/ui", _PageFiles(directory=UI)),
         ]

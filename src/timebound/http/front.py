@@ -24,6 +24,7 @@ from timebound.http.described import Described
 from timebound.http.intake import Intake
 from timebound.http.large import Large
 from timebound.http.listener import Listener, bind
+from timebound.http.live import LiveRoutes, Seen
 from timebound.http.oip import OpenInferenceRoutes
 from timebound.http.proxies import Proxies
 from timebound.http.results import Results
@@ -48,6 +49,7 @@ class HttpFront:
         gate: Gate,
         reload: Callable[[], Awaitable[list[str]]],
         metrics: Callable[[str], tuple[bytes, str]],
+        live: Seen,
     ) -> None:
         self._config = config
         self._held, self._peers = gate.held, gate.peers
@@ -84,7 +86,7 @@ class HttpFront:
         self.address = ""
         """Where it listens, as a URL."""
         self._socket: socket.socket | None = None
-        app = self.app = self._app(gateway, intake, reload, metrics)
+        app = self.app = self._app(gateway, intake, reload=reload, metrics=metrics, live=live)
         make_listener = partial(
             Listener, intake=intake, routes=self._routes, keep_alive_s=config.keep_alive, events=gateway.events
         )
@@ -109,8 +111,10 @@ class HttpFront:
         self,
         gateway: Gateway,
         intake: Intake,
+        *,
         reload: Callable[[], Awaitable[list[str]]],
         metrics: Callable[[str], tuple[bytes, str]],
+        live: Seen,
     ) -> App:
         admin = self._admin
         return App(
@@ -120,6 +124,7 @@ class HttpFront:
             metrics=metrics,
             results=Results(gateway.store, gateway.requests.is_running, admin, has_clients=self._access is not None),
             control=Control(gateway, reload, admin),
+            live=LiveRoutes(live, admin),
             open_inference=OpenInferenceRoutes(Described(gateway, metrics), admin, self._access),
             access=self._access,
             cors=self._cors,

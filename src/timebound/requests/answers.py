@@ -166,7 +166,10 @@ class Answers(Attempts):
             where = "while it was computed" if request.phase is Phase.RUNNING else "in the queue"
             if request.phase is Phase.ELSEWHERE:
                 where = "while another server computed it"
-            return DeadlineMissed(f"the deadline came {where}")
+            missed = DeadlineMissed(f"the deadline came {where}")
+            if request.phase is Phase.QUEUED:
+                missed.predicted_s = self._scheduler.retry_after_s(self._clock.now())
+            return missed
         wait_s = self._scheduler.retry_after_s(self._clock.now()) if retry_after_s is None else retry_after_s
         refusal = Refusal(_REFUSALS[reason], code=reason, retry_after_s=wait_s)
         refusal.predicted_s = wait_s if predicted_s is None else predicted_s  # what waits goes first

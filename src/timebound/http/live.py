@@ -1,0 +1,94 @@
+"""The live page's routes: what happens now as a stream, the last ten minutes, decisions, one request's budget."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any, Protocol
+
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from timebound.errors import Refusal, RequestError
+from timebound.http.admin import Admin
+from timebound.http.responses import json_response
+
+_MOST_LISTED = 500
+
+
+class Stream(Protocol):
+    """Who watches."""
+
+    @property
+    def is_full(self) -> bool: ...
+    def watch(self) -> AsyncIterator[bytes]: ...
+
+
+class Timeline(Protocol):
+    """Batches on slots."""
+
+    def trace(self) -> list[dict[str, Any]]: ...
+
+
+class Seen(Protocol):
+    """What is gathered of a gateway."""
+
+    @property
+    def stream(self) -> Stream: ...
+    @property
+    def timeline(self) -> Timeline: ...
+    def past(self, model: str) -> dict[str, Any]: ...
+    def decided(self, *, reason: str, model: str, request: str, most: int) -> list[dict[str, Any]]: ...
+    def request(self, name: str) -> dict[str, Any] | None: ...
+
+
+class LiveRoutes:
+    """For the operator, and for who has a pass of his."""
+
+    def __init__(self, seen: Seen, admin: Admin) -> None:
+        self._seen = seen
+        self._admin = admin
+
+    def routes(self) -> list[Route]:
+        """What to mount."""
+        return [
+            Route("/v1/live", self._stream),
+            Route("/v1/live/past", self._past),
+            Route("/v1/live/decisions", self._decisions),
+            Route("/v1/live/trace.json", self._trace),
+            Route("/v1/live/requests/{id:path}", self._request),
+            Route("/v1/live/pass", self._pass, methods=["POST"]),
+        ]
+
+    async def _pass(self, request: HttpRequest) -> Response:
+        self._admin.check(request)
+        return json_response({"pass": self._admin.passes.issue()})
+
+    async def _stream(self, request: HttpRequest) -> Response:
+        self._admin.check_pass(request)
+        if self._seen.stream.is_full:
+            raise Refusal("too many pages watch already; close one", code="too_many_watchers", retry_after_s=5)
+        headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+        return StreamingResponse(self._seen.stream.watch(), headers=headers, media_type="text/event-stream")
+
+    async def _past(self, request: HttpRequest) -> Response:
+        self._admin.check_pass(request)
+        return json_response(self._seen.past(request.query_params.get("model", "")))
+
+    async def _decisions(self, request: HttpRequest) -> Response:
+        self._admin.check_pass(request)
+        asked = {name: request.query_params.get(name, "") for name in ("reason", "model", "request")}
+        return json_response({"decisions": self._seen.decided(**asked, most=_MOST_LISTED)})
+
+    async def _trace(self, request: HttpRequest) -> Response:
+        self._admin.check_pass(request)
+        answer = json_response({"traceEvents": self._seen.timeline.trace(), "displayTimeUnit": "ms"})
+        answer.headers["content-disposition"] = 'attachment; filename="timebound-batches.json"'
+        return answer
+
+    async def _request(self, request: HttpRequest) -> Response:
+        self._admin.check_pass(request)
+        found = self._seen.request(request.path_params["id"])
+        if found is None:
+            raise RequestError("no request of this id is among the last some thousand", code="not_found")
+        return json_response(found)

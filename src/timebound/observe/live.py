@@ -1,0 +1,239 @@
+"""What the live page shows: ten minutes of the past, this second, and what was decided and why.
+
+Everything is gathered from events, and kept in rings that do not grow.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from timebound.events import Answered, BatchLost, BatchStarted, Events, Quarantined, Refused, WorkerDown, WorkerUp
+from timebound.observe.decisions import Decision, Decisions, budget
+from timebound.observe.pace import KEPT_S, Pace
+from timebound.observe.rings import Recent, Ring
+from timebound.observe.stream import Stream
+from timebound.observe.timeline import Ran, Timeline
+from timebound.types import ModelInfo
+
+_STANDING = ("load", "in_time_ratio", "utilisation", "queue_s", "queued", "waiting", "margin_ms", "gateway_cpu",
+             "worker_cpu", "memory_mb")  # fmt: skip
+_MOST_MODELS = 32
+"""Further ones are counted in the total alone."""
+_MOST_MARKS = 256
+_MOST_TOLD = 60
+"""Batches and decisions in one message; the pages ask for the others if they need them."""
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+class Watched(Protocol):
+    """The gateway."""
+
+    events: Events
+    clock: Any
+    requests: Any
+    supervisor: Any
+    catalogue: Any
+
+
+class Live:
+    """Told the time once a second. Times of what it gives out are in seconds since 1970."""
+
+    def __init__(self, gateway: Watched, signals: Callable[[], Mapping[str, float]], wall: Callable[[], float]) -> None:
+        self._gateway = gateway
+        self._signals = signals
+        self._wall = wall
+        events = gateway.events
+        self._all = Pace()
+        self._models: dict[str, Pace] = {}
+        self._standing = Ring(_STANDING, KEPT_S)
+        self._times = Ring(("at",), KEPT_S)
+        self.timeline = Timeline(events)
+        self.decisions = Decisions(events, gateway.clock.now)
+        self._marks: Recent[dict[str, Any]] = Recent(_MOST_MARKS)
+        self.stream = Stream()
+        self._stood = [0.0] * len(_STANDING)
+        self._used: dict[str, float] = {}
+        self._used_at = gateway.clock.now()
+        self._told_batches = self._told_decisions = self._told_marks = -1
+        events.on(Answered, self._answered)
+        events.on(Refused, self._refused)
+        events.on(BatchStarted, self._started)
+        events.on(BatchLost, lambda event: self._mark("batch_lost", event.model, str(event.loss)))
+        events.on(Quarantined, lambda event: self._mark("quarantined", event.model, ""))
+        events.on(WorkerUp, lambda event: self._mark("worker_up", "", str(event.worker)))
+        events.on(WorkerDown, self._worker_down)
+        gateway.catalogue.listen(self._added, lambda name, successor: self._mark("model_gone", name, ""))
+
+    # ------------------------------------------------------------------ events
+
+    def _pace(self, model: str) -> Pace | None:
+        pace = self._models.get(model)
+        if pace is None and len(self._models) < _MOST_MODELS:
+            pace = self._models[model] = Pace()
+            for _ in range(min(KEPT_S, self._times_kept)):  # its rows are as many as everybody's
+                pace.turn()
+        return pace
+
+    @property
+    def _times_kept(self) -> int:
+        return len(self._times.columns()["at"])
+
+    def _answered(self, event: Answered) -> None:
+        self._all.answered(event)
+        pace = self._pace(event.request.model)
+        if pace is not None:
+            pace.answered(event)
+
+    def _refused(self, event: Refused) -> None:
+        self._all.refused(event)
+        pace = self._pace(event.model)
+        if pace is not None:
+            pace.refused(event)
+
+    def _started(self, event: BatchStarted) -> None:
+        self._all.started(event)
+        pace = self._pace(event.model.partition("@")[0])
+        if pace is not None:
+            pace.started(event)
+
+    def _worker_down(self, event: WorkerDown) -> None:
+        if not event.was_asked:
+            self._mark("worker_down", "", str(event.worker))
+
+    def _added(self, info: ModelInfo) -> None:
+        self._mark("model", info.base, info.version)
+
+    def _mark(self, kind: str, model: str, detail: str) -> None:
+        self._marks.put({"at": round(self._wall(), 3), "kind": kind, "model": model, "detail": detail})
+
+    # ------------------------------------------------------------------ once a second
+
+    def tick(self, now: float) -> None:
+        """A second is over; whoever watches is told."""
+        self._all.turn()
+        for pace in self._models.values():
+            pace.turn()
+        self._times.put((round(self._wall(), 3),))
+        self._stood = self._stand(now)
+        self._standing.put(self._stood)
+        if self.stream:
+            self.stream.tell(b"data: " + msgspec.json.encode(self._second(now)) + b"\n\n")
+        self._told_batches = self.timeline.recent.count - 1
+        self._told_decisions = self.decisions.recent.count - 1
+        self._told_marks = self._marks.count - 1
+
+    def _stand(self, now: float) -> list[float]:
+        requests, signals = self._gateway.requests, self._signals()
+        used: dict[str, tuple[float, float]] = self._gateway.supervisor.usage()
+        seconds = {worker: cpu_s for worker, (_, cpu_s) in used.items()} | {"": time.process_time()}
+        passed_s = max(1e-3, now - self._used_at)
+        cores = {name: max(0.0, value - self._used.get(name, value)) / passed_s for name, value in seconds.items()}
+        self._used, self._used_at = seconds, now
+        held = sum(memory for memory, _ in used.values()) + _own_memory()
+        return [
+            signals["load_ratio"], signals["in_time_ratio"], signals["utilisation"], signals["queue_seconds"],
+            requests.queued(), requests.waiting, round(requests.margin_s * 1e3, 2), round(cores.pop(""), 3),
+            round(sum(cores.values()), 3), round(held / 1e6, 1),
+        ]  # fmt: skip
+
+    def _second(self, now: float) -> dict[str, Any]:
+        ahead = self._wall() - now
+        standing = dict(zip(_STANDING, self._stood, strict=True))
+        batches = [self._batch(ran, ahead) for _, ran in self.timeline.recent.newest(self._told_batches)]
+        made = self.decisions.recent.newest(self._told_decisions)
+        decisions = [self._decision(number, one, ahead) for number, one in made]
+        return {
+            "at": round(self._wall(), 3),
+            "all": self._all.last | standing,
+            "models": {name: pace.last for name, pace in self._models.items()},
+            "batches": batches[:_MOST_TOLD],
+            "batches_left_out": max(0, len(batches) - _MOST_TOLD),
+            "decisions": decisions[:_MOST_TOLD],
+            "marks": [mark for _, mark in self._marks.newest(self._told_marks)],
+            **self.workers(now),
+        }
+
+    # ------------------------------------------------------------------ for pages
+
+    def past(self, model: str = "") -> dict[str, Any]:
+        """Ten minutes of one model, or of all together, column by column."""
+        pace = self._all if not model else self._models.get(model)
+        now = self._gateway.clock.now()
+        ahead = self._wall() - now
+        columns = {} if pace is None else pace.ring.columns()
+        if not model:
+            columns |= self._standing.columns()
+        newest = self.timeline.recent.newest
+        return {
+            "at": self._times.columns()["at"],
+            "columns": columns,
+            "models": sorted(self._models),
+            "deadlines_ms": self._deadlines(),
+            "marks": [mark for _, mark in self._marks.newest()],
+            "batches": [self._batch(ran, ahead) for _, ran in newest(self.timeline.recent.count - 301)],
+            **self.workers(now),
+        }
+
+    def workers(self, now: float) -> dict[str, Any]:
+        """Workers, and what each slot does."""
+        ahead, running = self._wall() - now, self.timeline.running
+        workers = self._gateway.supervisor.describe()
+        slots = []
+        for worker in workers:
+            for place in range(0 if worker["is_understudy"] else worker["slots"]):
+                name = f"slot {worker['worker']}.{place}"
+                run, _ = running.get(name, (None, 0))
+                busy = {} if run is None else {
+                    "model": run.model, "size": run.size, "batch": run.id, "since": round(run.started + ahead, 4),
+                    "predicted_ms": round(run.predicted_s * 1e3, 2), "reason": run.reason,
+                }  # fmt: skip
+                slots.append({"slot": name, **busy})
+        return {"workers": workers, "slots": slots}
+
+    def decided(self, *, reason: str, model: str, request: str, most: int) -> list[dict[str, Any]]:
+        """Decisions about requests and batches, the newest first."""
+        ahead = self._wall() - self._gateway.clock.now()
+        matching = self.decisions.matching(reason=reason, model=model, request=request)
+        found = [self._decision(number, made, ahead) for number, made in islice(matching, most)]
+        if not request:
+            batches = (ran for _, ran in self.timeline.recent.newest() if _is_wanted(ran, reason, model))
+            found += [{"kind": "batch", **self._batch(ran, ahead)} for ran in islice(batches, most)]
+        return sorted(found, key=lambda one: -one["at"])[:most]
+
+    def request(self, name: str) -> dict[str, Any] | None:
+        """Where the time of one request went, and what was decided about it; None if it is not among the last."""
+        past = self.decisions.find(name)
+        if past is None:
+            return None
+        ahead = self._wall() - self._gateway.clock.now()
+        made = [self._decision(number, one, ahead) for number, one in self.decisions.matching(request=name)]
+        return {**budget(past, self._gateway.requests.margin_s), "decisions": made}
+
+    def _deadlines(self) -> dict[str, float]:
+        return {info.base: round(info.deadline_s * 1e3, 3) for info in self._gateway.catalogue.models.values()}
+
+    @staticmethod
+    def _batch(ran: Ran, ahead: float) -> dict[str, Any]:
+        told: dict[str, Any] = msgspec.to_builtins(ran)
+        started = told.pop("started") + ahead
+        return {"at": round(started + ran.ms / 1e3, 4), "started": round(started, 4), **told}
+
+    @staticmethod
+    def _decision(number: int, made: Decision, ahead: float) -> dict[str, Any]:
+        return {**msgspec.to_builtins(made), "number": number, "at": round(made.at + ahead, 4)}
+
+
+def _is_wanted(ran: Ran, reason: str, model: str) -> bool:
+    is_of_model = not model or ran.model.partition("@")[0] == model
+    return is_of_model and (not reason or reason in (ran.reason, ran.end, "batch"))
+
+
+def _own_memory() -> float:
+    return float(Path("/proc/self/statm").read_text().split()[1]) * _PAGE_BYTES

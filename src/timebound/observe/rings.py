@@ -1,0 +1,58 @@
+"""The recent past in fixed memory: rows of numbers, and the last things of a kind."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+from math import nan
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Ring:
+    """The last `length` rows, one column of numbers for each name."""
+
+    def __init__(self, names: Sequence[str], length: int) -> None:
+        self.names = tuple(names)
+        self.length = length
+        self._columns = [array("d", [nan]) * length for _ in self.names]
+        self._count = 0
+
+    def put(self, row: Sequence[float]) -> None:
+        """Add a row; the oldest one makes place for it."""
+        place = self._count % self.length
+        for column, value in zip(self._columns, row, strict=True):
+            column[place] = value
+        self._count += 1
+
+    def columns(self) -> dict[str, list[float]]:
+        """Every column, its oldest value first."""
+        kept, place = min(self._count, self.length), self._count % self.length
+        if kept < self.length:
+            return {name: list(column[:kept]) for name, column in zip(self.names, self._columns, strict=True)}
+        each = zip(self.names, self._columns, strict=True)
+        return {name: list(column[place:]) + list(column[:place]) for name, column in each}
+
+
+class Recent(Generic[T]):
+    """The last `length` things; each has a number, the first 0."""
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+        self._things: list[T] = []
+        self.count = 0
+        """How many there have ever been."""
+
+    def put(self, thing: T) -> None:
+        """Add one; the oldest makes place for it."""
+        if self.count < self.length:
+            self._things.append(thing)
+        else:
+            self._things[self.count % self.length] = thing
+        self.count += 1
+
+    def newest(self, after: int = -1) -> Iterator[tuple[int, T]]:
+        """Those with a number above `after`, the newest first, each with its number."""
+        for number in range(self.count - 1, max(after, self.count - self.length - 1, -1), -1):
+            yield number, self._things[number % self.length]

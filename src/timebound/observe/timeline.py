@@ -1,0 +1,108 @@
+"""Which batch ran on which slot, from when to when: the last ones, and those that run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from timebound.events import BatchFinished, BatchLost, BatchStarted, Events
+from timebound.observe.rings import Recent
+from timebound.types import Run
+
+KEPT = 2_048
+
+
+class Ran(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A batch that is over, as JSON has it; times in milliseconds."""
+
+    batch: int
+    model: str
+    slot: str
+    started: float
+    """On the monotonic clock, in seconds."""
+    ms: float
+    predicted_ms: float
+    left_ms: float
+    """Until it had to be over, when it started."""
+    size: int
+    reason: str
+    end: str
+    queued: int = 0
+    members: int = 0
+    of_members: int = 0
+    prepare_ms: float = 0.0
+    infer_ms: float = 0.0
+    finish_ms: float = 0.0
+
+
+class Timeline:
+    """Listens to batches."""
+
+    def __init__(self, events: Events) -> None:
+        self.recent: Recent[Ran] = Recent(KEPT)
+        self.running: dict[str, tuple[Run, int]] = {}
+        """By slot, the batch and how many waited on when it went out."""
+        events.on(BatchStarted, self._started)
+        events.on(BatchFinished, self._finished)
+        events.on(BatchLost, self._lost)
+
+    def _started(self, event: BatchStarted) -> None:
+        if event.run is not None:
+            self.running[event.run.slot] = (event.run, event.queued)
+
+    def _finished(self, event: BatchFinished) -> None:
+        run, report = event.run, event.report
+        if run is None or report is None:
+            return
+        timing = report.timing
+        self.recent.put(
+            _ran(
+                run,
+                event.seconds,
+                event.reason,
+                queued=self._over(run),
+                members=event.members,
+                of_members=report.of_members,
+                prepare_ms=_ms(timing.prepare_s),
+                infer_ms=_ms(timing.infer_s),
+                finish_ms=_ms(timing.finish_s),
+            )
+        )
+
+    def _lost(self, event: BatchLost) -> None:
+        if event.run is not None:  # how long it ran is not told: until now
+            self.recent.put(_ran(event.run, 0.0, str(event.loss), queued=self._over(event.run)))
+
+    def _over(self, run: Run) -> int:
+        """Its slot may have its next batch already; how many waited on when it went out."""
+        known = self.running.get(run.slot)
+        if known is None or known[0] is not run:
+            return 0
+        del self.running[run.slot]
+        return known[1]
+
+    def trace(self) -> list[dict[str, Any]]:
+        """The last batches as Chrome's and Perfetto's trace viewers read them."""
+        rows: list[dict[str, Any]] = []
+        slots = sorted({ran.slot for _, ran in self.recent.newest()})
+        for number, slot in enumerate(slots, 1):
+            rows.append({"ph": "M", "pid": 1, "tid": number, "name": "thread_name", "args": {"name": slot}})
+        for _, ran in self.recent.newest():
+            shown = {"batch": ran.batch, "size": ran.size, "reason": ran.reason, "end": ran.end,
+                     "predicted_ms": ran.predicted_ms}  # fmt: skip
+            rows.append(
+                {"ph": "X", "pid": 1, "tid": slots.index(ran.slot) + 1, "name": ran.model, "cat": "batch",
+                 "ts": round(ran.started * 1e6), "dur": round(ran.ms * 1e3), "args": shown}
+            )  # fmt: skip
+        return rows
+
+
+def _ran(run: Run, seconds: float, end: str, **more: Any) -> Ran:
+    left_ms = _ms(run.latest_end - run.started)
+    facts = (run.id, run.model, run.slot, run.started, _ms(seconds), _ms(run.predicted_s), left_ms, run.size)
+    return Ran(*facts, run.reason, end, **more)
+
+
+def _ms(seconds: float) -> float:
+    return round(seconds * 1e3, 3)

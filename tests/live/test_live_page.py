@@ -1,0 +1,205 @@
+"""The live page in a real browser, on one server that was given too much. Screenshots are kept in out/."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from tests.live.browser import Browser
+from tests.live.serving import MODELS, Serving, eventually
+
+pytestmark = pytest.mark.live
+
+OUT = Path(__file__).parents[2] / "out"
+AXE = Path(__file__).parent / "vendor" / "axe-core" / "axe.min.js"
+LOOKS: dict[str, dict[str, Any]] = {
+    "live": {"width": 1200},
+    "live-dark": {"width": 1200, "dark": True},
+    "live-phone": {"width": 375, "height": 812},
+    "live-phone-dark": {"width": 375, "height": 812, "dark": True},
+}
+
+
+class Watched(Serving):
+    """A server with a past: an overload of one model, and retries of another's requests."""
+
+    def fill(self) -> None:
+        """Ask far more than can be done, until some of everything has come of it."""
+        senders = [threading.Thread(target=self._send, args=(name,)) for name in ["takes"] * 24 + ["votes"] * 2]
+        for sender in senders:
+            sender.start()
+        for sender in senders:
+            sender.join()
+        eventually(lambda: len(self.see("past")["at"]) >= 3, "three seconds of past")
+
+    def _send(self, name: str) -> None:
+        with httpx.Client(base_url=self.url, trust_env=False, timeout=20.0) as client:
+            for number in range(12):
+                body = {"s": 0.02} if name == "takes" else {"x": 1.0, "id": f"key-{number // 2}"}
+                client.post(f"/{name}", json=body)
+
+    def see(self, what: str, **query: str) -> Any:
+        """What the page is given, as the operator gets it."""
+        return self.operator.get(f"/v1/live/{what}", params=query).raise_for_status().json()
+
+    def address(self) -> str:
+        """The page's address with a pass."""
+        return f"{self.url}/live#pass={self.operator.post('/v1/live/pass').json()['pass']}"
+
+
+@pytest.fixture(scope="module")
+def serving() -> Iterator[Watched]:
+    with Watched(MODELS / "watched.py", "--workers", "1", "--slots", "1") as serving:
+        serving.fill()
+        yield serving
+
+
+@pytest.fixture(scope="module")
+def one_browser() -> Iterator[Browser]:
+    with Browser() as browser:
+        yield browser
+
+
+@pytest.fixture
+def browser(one_browser: Browser) -> Iterator[Browser]:
+    """The browser; whatever a test does, pages log no error and break no policy of their own."""
+    one_browser.complaints.clear()
+    yield one_browser
+    assert one_browser.complaints == []
+
+
+def visit(browser: Browser, serving: Watched, **look: Any) -> None:
+    """Open the page, and wait until it shows the past."""
+    browser.open(serving.address(), **look)
+    browser.wait_for("document.documentElement.dataset.state === 'live'")
+
+
+@pytest.mark.parametrize("name", LOOKS)
+def test_nothing_on_the_page_is_out_of_reach_for_anybody(serving: Watched, browser: Browser, name: str) -> None:
+    visit(browser, serving, **LOOKS[name])
+    browser.run(AXE.read_text() + "; undefined")
+    found = browser.run("axe.run().then((all) => all.violations.map((one) => [one.id, one.nodes.map((n) => n.html)]))")
+    assert found == []
+    assert browser.run("document.documentElement.scrollWidth <= innerWidth"), "it fits the screen"
+    assert browser.run(
+        "[...document.querySelectorAll('.chart')].every((chart) => chart.querySelector('table caption'))"
+    )
+    browser.picture(OUT / f"{name}.png")
+
+
+def test_a_new_tab_shows_the_past_within_a_second(serving: Watched, browser: Browser) -> None:
+    taken = []
+    for _ in range(3):  # other tests may have the cores
+        visit(browser, serving)
+        taken.append(browser.run("performance.getEntriesByName('live')[0].startTime"))
+    assert min(taken) < 1000
+    browser.wait_for("document.querySelectorAll('.chart canvas').length === 11")
+    browser.click(".chart summary")
+    assert browser.wait_for("document.querySelectorAll('.chart tbody tr').length") >= 3
+
+
+def test_an_overload_shows_its_reasons_in_plain_words(serving: Watched, browser: Browser) -> None:
+    visit(browser, serving)
+    browser.run("document.querySelector('#reason').value = 'overloaded'")
+    browser.run("document.querySelector('#reason').dispatchEvent(new Event('change'))")
+    browser.wait_for("document.querySelector('.log li:first-child')?.dataset.kind === 'refused'")
+    said = browser.text("#decisions .log li:first-child span")
+    assert said.startswith("takes: refused, because")
+    assert "It would have taken" in said
+    kinds = {made["kind"] for made in serving.see("decisions")["decisions"]}
+    assert {"refused", "batch"} <= kinds
+    assert (
+        serving.see("decisions", reason="joined")["decisions"] or serving.see("decisions", reason="stored")["decisions"]
+    )
+
+
+def test_a_refused_requests_id_finds_its_decision_and_its_budget(serving: Watched, browser: Browser) -> None:
+    wanted = serving.see("decisions", reason="overloaded")["decisions"][0]
+    visit(browser, serving)
+    browser.fill("#request-id", wanted["request"])
+    browser.click("#decisions form button")
+    browser.find(".bar [data-part=waiting]")
+    assert wanted["predicted_ms"] > 0
+    assert wanted["actual_ms"] > 0
+    assert browser.wait_for("document.querySelectorAll('#decisions .log li').length === 1")
+    (found,) = serving.see(f"requests/{wanted['request']}")["decisions"]
+    assert (found["predicted_ms"], found["actual_ms"]) == (wanted["predicted_ms"], wanted["actual_ms"])
+
+
+def test_the_parts_of_a_requests_bar_add_up_to_its_time(serving: Watched, browser: Browser) -> None:
+    for path, body in (("/votes", {"x": 1.0}), ("/takes", {"s": 0.01})):
+        serving.http.post(path, json=body, headers={"X-Request-Id": f"bar{path}"}).raise_for_status()
+        told = serving.see(f"requests/bar{path}")
+        assert sum(part["ms"] for part in told["parts"]) == pytest.approx(told["total_ms"], abs=0.01)
+        visit(browser, serving)
+        browser.fill("#request-id", f"bar{path}")
+        browser.click("#decisions form button")
+        browser.find(".bar [data-part=infer]" if path == "/takes" else ".bar [data-part]")
+        pieces = "[...document.querySelectorAll('.bar span')].map((one) => [one.dataset.part, Number(one.dataset.ms)])"
+        shown = {part: ms for part, ms in browser.run(pieces) if part not in ("left", "margin")}
+        assert sum(shown.values()) == pytest.approx(told["total_ms"], abs=1.0)
+
+
+def test_the_page_goes_on_by_itself_and_follows_one_model(serving: Watched, browser: Browser) -> None:
+    visit(browser, serving)
+    browser.run("document.querySelector('#model').value = 'votes'")
+    browser.run("document.querySelector('#model').dispatchEvent(new Event('change'))")
+    serving.http.post("/votes", json={"x": 1.0})
+    browser.wait_for("document.querySelector('.tiles').innerText.includes('of 500 ms')")
+    browser.wait_for("[...document.querySelectorAll('.chart')][0].innerText.includes('came 1')")
+
+
+def test_without_a_pass_the_page_asks_for_one_and_a_pass_only_looks(serving: Watched, browser: Browser) -> None:
+    assert serving.http.get("/v1/live/past").status_code == 403
+    assert serving.http.post("/v1/live/pass").status_code == 403
+    browser.open(f"{serving.url}/live")
+    browser.run("sessionStorage.clear()")  # what another test's page kept
+    browser.open(f"{serving.url}/live")
+    browser.find(".door")
+    given = serving.address().partition("=")[2]
+    browser.fill("#pass", given)
+    browser.click(".door button")
+    browser.wait_for("document.querySelectorAll('.chart canvas').length === 11")
+    headers = {"Authorization": f"Bearer {given}"}
+    assert serving.http.get("/v1/live/past", headers=headers).status_code == 200
+    assert serving.http.post("/v1/reload", headers=headers).status_code == 403
+
+
+def test_both_languages_say_the_same_things(serving: Watched, browser: Browser) -> None:
+    visit(browser, serving)
+    modules = "Promise.all(['english', 'chinese'].map((name) => import(`/ui/${name}.js`)))"
+    keys = browser.run(f"{modules}.then(([one, two]) => [Object.keys(one.english), Object.keys(two.chinese)])")
+    assert sorted(keys[0]) == sorted(keys[1])
+    browser.run("localStorage.setItem('timebound-language', 'zh-Hant')")
+    visit(browser, serving)
+    assert (browser.run("document.documentElement.lang"), browser.text("h1")) == ("zh-Hant", "即時")
+    browser.run("localStorage.clear()")
+
+
+def test_the_timeline_is_a_trace_that_viewers_read(serving: Watched) -> None:
+    events = serving.see("trace.json")["traceEvents"]
+    spans = [event for event in events if event["ph"] == "X"]
+    assert {event["name"] for event in spans} == {"takes", "votes"}
+    assert all(event["dur"] > 0 and event["args"]["size"] <= 4 for event in spans if event["name"] == "takes")
+
+
+def test_a_server_with_open_tabs_stops_at_once() -> None:
+    with Watched(MODELS / "watched.py", "--workers", "1") as serving, serving.by_socket() as operator:
+        with operator.stream("GET", "/v1/live") as stream:
+            lines = stream.iter_lines()
+            assert json.loads(next(lines).removeprefix("data: "))["all"]["asked"] == 0
+            assert serving.gauge("live_watchers") == 1
+            with serving.by_socket() as other, other.stream("GET", "/v1/live") as second:
+                others = second.iter_lines()
+                next(others)
+                assert serving.gauge("live_watchers") == 2
+            eventually(lambda: serving.gauge("live_watchers") == 1, "the one that left is forgotten")
+            serving.signal(signal.SIGTERM)
+            assert [line for line in lines if line.startswith("data: x")] == []
+        assert serving.process.wait(5) == 0

@@ -1,0 +1,173 @@
+"""What the live page is given, from events on a manual clock."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+
+from timebound.clock import ManualClock
+from timebound.errors import Refusal
+from timebound.events import Answered, BatchFinished, BatchLost, BatchStarted, Events, Refused, WorkerDown
+from timebound.observe.live import Live
+from timebound.types import Loss, Outcome, Quality, Question, Report, Result, Run, Source, Timing
+
+WALL_AHEAD = 1000.0
+TIMING = Timing(0.001, 0.005, 0.002, (0.002, 0.0025))
+RUN = Run(7, "m", "slot 1.0", 2, "best_rate", 100.0, 0.012, 100.4)
+
+
+class World:
+    """A live view of a gateway that does nothing but tell."""
+
+    def __init__(self) -> None:
+        self.clock, self.events = ManualClock(100.0), Events()
+        worker = {"worker": 1, "slots": 1, "is_up": True, "is_understudy": False}
+        gateway = SimpleNamespace(
+            clock=self.clock,
+            events=self.events,
+            requests=SimpleNamespace(queued=lambda: 3, waiting=4, margin_s=0.01),
+            supervisor=SimpleNamespace(usage=lambda: {"1": (5e6, 0.0)}, describe=lambda: [worker]),
+            catalogue=SimpleNamespace(models={}, listen=lambda added, removed: None),
+        )
+        signals = {"load_ratio": 0.5, "in_time_ratio": 1.0, "utilisation": 0.25, "queue_seconds": 0.125}
+        self.live = Live(gateway, lambda: signals, lambda: self.clock.now() + WALL_AHEAD)
+
+    def answer(self, name: str = "r", seconds: float = 0.02, **facts: Any) -> None:
+        question = Question(name, "m", b"", 100.0, 100.5)
+        result = Result(Outcome(b""), **{"queue_s": 0.004, "timing": TIMING, "run": RUN, **facts})
+        self.events.emit(Answered(question, result, 200, seconds))
+
+    def refuse(self, name: str, code: str = "overloaded", predicted_s: float | None = 0.7) -> None:
+        error = Refusal("no", code=code)
+        error.predicted_s = predicted_s
+        question = Question(name, "m", b"", 100.0, 100.5)
+        self.events.emit(Refused("m", name, code, 429, 0.003, question=question, error=error))
+
+    def turn(self, seconds: int = 1) -> None:
+        for _ in range(seconds):
+            self.clock.advance(1.0)
+            self.live.tick(self.clock.now())
+
+
+def test_ten_minutes_are_kept_and_no_more() -> None:
+    world = World()
+    world.answer()
+    world.turn(700)
+    past = world.live.past()
+    assert len(past["at"]) == 600
+    assert past["at"][-1] == 800.0 + WALL_AHEAD
+    assert {len(column) for column in past["columns"].values()} == {600}
+    assert {len(column) for column in world.live.past("m")["columns"].values()} == {600}
+
+
+def test_a_second_has_what_came_and_what_became_of_it() -> None:
+    world = World()
+    for seconds in (0.01, 0.02, 0.6):
+        world.answer(seconds=seconds)
+    world.answer(source=Source.JOINED)
+    world.refuse("x")
+    world.turn()
+    last = {name: column[-1] for name, column in world.live.past()["columns"].items()}
+    assert (last["asked"], last["due"], last["in_time"], last["refused"]) == (5, 5, 3, 1)
+    assert (last["full"], last["computed"], last["joined"], last["code_overloaded"]) == (4, 3, 1, 1)
+    assert last["p50_ms"] == pytest.approx(20, rel=0.09)
+    assert last["p99_ms"] == pytest.approx(600, rel=0.09)
+    assert (last["queue_s"], last["load"], last["queued"]) == (0.125, 0.5, 3)
+
+
+def test_a_model_that_is_asked_late_has_a_past_as_long_as_the_others() -> None:
+    world = World()
+    world.turn(5)
+    world.answer()
+    world.turn()
+    assert world.live.past("m")["columns"]["asked"] == [0, 0, 0, 0, 0, 1]
+
+
+def test_a_full_answer_in_time_needs_no_explanation_and_everything_else_has_one() -> None:
+    world = World()
+    world.answer("plain")
+    world.answer("part", quality=Quality.PARTIAL, reason="guard", members=1, of_members=3)
+    world.answer("late", seconds=0.9)
+    world.answer("twin", source=Source.JOINED)
+    world.refuse("refused")
+    found = world.live.decided(reason="", model="", request="", most=50)
+    reasons = {made["request"]: (made["kind"], made["reason"]) for made in found}
+    assert reasons == {
+        "part": ("partial", "guard"),
+        "late": ("late", "computed"),
+        "twin": ("joined", "joined"),
+        "refused": ("refused", "overloaded"),
+    }
+
+
+def test_a_refusal_is_found_by_its_id_with_what_was_predicted_and_what_was_left() -> None:
+    world = World()
+    world.refuse("wanted")
+    for number in range(100):
+        world.refuse(f"other{number}")
+    found = world.live.request("wanted")
+    assert found is not None
+    assert (found["predicted_ms"], found["total_ms"], found["deadline_ms"]) == (700.0, 3.0, 500.0)
+    assert found["decisions"][0]["reason"] == "overloaded"
+    assert world.live.request("nobody") is None
+
+
+@pytest.mark.parametrize(
+    ("facts", "last"),
+    [({}, "way"), ({"source": Source.JOINED}, "joined"), ({"source": Source.STORED}, "store")],
+)
+def test_the_parts_of_a_budget_add_up(facts: dict[str, Any], last: str) -> None:
+    world = World()
+    world.answer("one", 0.02, **facts)
+    found = world.live.request("one")
+    assert found is not None
+    assert sum(part["ms"] for part in found["parts"]) == pytest.approx(20.0)
+    assert found["parts"][-1]["part"] == last
+    if not facts:
+        parts = {part["part"]: part["ms"] for part in found["parts"]}
+        assert (parts["queue"], parts["member 1"], parts["infer"], parts["way"]) == (4.0, 2.0, 0.5, 8.0)
+
+
+def test_a_batch_is_shown_while_it_runs_and_kept_when_it_is_over() -> None:
+    world = World()
+    world.events.emit(BatchStarted.of(RUN, 5))
+    (slot,) = world.live.past()["slots"]
+    assert (slot["slot"], slot["batch"], slot["since"]) == ("slot 1.0", 7, 100.0 + WALL_AHEAD)
+    world.events.emit(BatchFinished.of(RUN, Report([], TIMING, 1, 1), 0.02, "complete"))
+    (batch,) = world.live.past()["batches"]
+    assert (batch["ms"], batch["predicted_ms"], batch["queued"], batch["infer_ms"]) == (20.0, 12.0, 5, 5.0)
+    assert world.live.past()["slots"] == [{"slot": "slot 1.0"}]
+    (made,) = world.live.decided(reason="best_rate", model="m", request="", most=5)
+    assert (made["kind"], made["batch"]) == ("batch", 7)
+
+
+def test_what_changes_leaves_a_mark() -> None:
+    world = World()
+    world.events.emit(WorkerDown(3, 99, -9, was_asked=False))
+    world.events.emit(WorkerDown(4, 98, 0, was_asked=True))
+    world.events.emit(BatchLost("m", 2, Loss.CRASHED, RUN))
+    assert [mark["kind"] for mark in world.live.past()["marks"]] == ["batch_lost", "worker_down"]
+
+
+def test_everybody_who_watches_gets_the_same_bytes_and_who_is_behind_is_let_go() -> None:
+    async def run() -> None:
+        world = World()
+        one, two = world.live.stream.watch(), world.live.stream.watch()
+        firsts = [asyncio.ensure_future(anext(each)) for each in (one, two)]
+        await asyncio.sleep(0)
+        assert len(world.live.stream) == 2
+        world.refuse("x")
+        world.turn()
+        message = await firsts[0]
+        assert message is await firsts[1]
+        told = msgspec.json.decode(message.removeprefix(b"data: "))
+        assert (told["all"]["refused"], told["decisions"][0]["request"]) == (1, "x")
+        world.turn(10)
+        assert len(world.live.stream) == 0
+        assert len([each async for each in one]) < 10
+
+    asyncio.run(run())
