@@ -9,11 +9,16 @@ import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from tests.live.serving import MODELS, Serving, clean_environment, eventually
+
+from timebound.clock import ManualClock
+from timebound.http.handshakes import TOLD, Failed
 
 pytestmark = pytest.mark.live
 
@@ -112,3 +117,80 @@ def test_the_doctor_tells_names_and_days_and_warns_before_the_end(folder: Path) 
     make(folder, "other.example")
     (folder / "key.pem").write_bytes(key)
     assert doctor(folder)["state"] == "problem"
+
+
+@contextmanager
+def half_open(port: int, count: int) -> Iterator[list[socket.socket]]:
+    """Clients that say nothing."""
+    with ExitStack() as stack:
+        yield [stack.enter_context(socket.create_connection(("127.0.0.1", port), 10)) for _ in range(count)]
+
+
+def metric(serving: Https, name: str) -> float:
+    lines = [line for line in serving.http.get("/metrics").text.splitlines() if line.startswith(name)]
+    return sum(float(line.rsplit(" ", 1)[1]) for line in lines)
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Https]:
+    """A server with few seats for each address, and little patience."""
+    folder = tmp_path_factory.mktemp("small")
+    make(folder, "first.example")
+    with Https(*served(folder, "--max-per-address", "20", "--read-timeout", "1")) as server:
+        yield server
+
+
+def test_half_handshakes_take_seats_and_are_cut_in_time(small: Https) -> None:
+    with half_open(small.port, 40) as silent:
+        eventually(lambda: sum(map(is_cut, silent)) == 40 - 20 - TOLD, "those beyond the seats of the address")
+        eventually(lambda: all(map(is_cut, silent)), "the others, whose time is up")
+    eventually(lambda: answers(small), "a seat for the next")
+    assert metric(small, 'timebound_turned_away_total{code="client_busy"}') >= 1
+    assert metric(small, 'timebound_turned_away_total{code="tls_handshake"}') >= 20
+
+
+def answers(serving: Https) -> bool:
+    try:
+        return serving.http.get("/livez").status_code == 200
+    except httpx.ConnectError:
+        return False
+
+
+def is_cut(sock: socket.socket) -> bool:
+    sock.setblocking(False)
+    try:
+        return sock.recv(1) == b""
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+
+
+def test_failed_handshakes_are_counted_and_logged_in_a_line_now_and_then(small: Https) -> None:
+    before = metric(small, 'timebound_turned_away_total{code="tls_handshake"}')
+    for _ in range(15):
+        with socket.create_connection(("127.0.0.1", small.port), 10) as plain:
+            plain.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            plain.settimeout(10)
+            while plain.recv(100):
+                pass
+    assert metric(small, 'timebound_turned_away_total{code="tls_handshake"}') == before + 15
+    lines = small.lines("TLS handshakes failed")
+    assert 1 <= len(lines) <= 2
+    assert "http request" in {line["reason"] for line in lines}
+
+
+def test_a_server_with_half_handshakes_stops_at_once(folder: Path) -> None:
+    with Https(*served(folder)) as server, half_open(server.port, 5):
+        assert server.http.get("/livez").status_code == 200
+        server.signal(signal.SIGTERM)
+        assert server.process.wait(10) == 0
+
+
+def test_failed_handshakes_are_told_at_once_and_then_together(caplog: pytest.LogCaptureFixture) -> None:
+    clock = ManualClock(0.0)
+    failed = Failed(clock)
+    for _ in range(1000):
+        failed.note("10.0.0.1", "http request")
+        clock.advance(0.03125)
+    assert [record.__dict__["count"] for record in caplog.records] == [1, 320, 320, 320]

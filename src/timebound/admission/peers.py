@@ -26,6 +26,10 @@ class Peers:
         if not self._open[peer]:
             del self._open[peer]
 
+    def count(self, peer: str) -> int:
+        """How many are open of whoever this stands for; see `peer_of`."""
+        return self._open.get(peer, 0)
+
     def __len__(self) -> int:
         """From how many addresses there are connections."""
         return len(self._open)

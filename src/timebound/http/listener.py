@@ -20,6 +20,7 @@ from timebound.events import Events
 from timebound.http.announced import Announced
 from timebound.http.bounded import State
 from timebound.http.connection import Connection
+from timebound.http.handshakes import Handshakes
 from timebound.http.intake import Intake
 from timebound.http.routes import Routes
 
@@ -94,7 +95,7 @@ class Listener:
         self._tls = tls
         self._app = app
         self._keep_alive_s = keep_alive_s
-        self._server: asyncio.Server | None = None
+        self._server: asyncio.Server | Handshakes | None = None
         self._ticker: asyncio.Task[None] | None = None
 
     @cached_property
@@ -120,13 +121,15 @@ class Listener:
         self._write_date()
         loop = asyncio.get_running_loop()
         _allow_open_files(2 * self._state.limits.max_connections + _SPARE_FILES)
-        handshake_s = min(10.0, self._state.limits.read_timeout) if self._tls is not None else None
-        if sock.family == socket.AF_UNIX:
+        if self._tls is not None:
+            limit_s = min(10.0, self._state.limits.read_timeout)
+            self._server = Handshakes(
+                sock, self._connection, context=self._tls, state=self._state, events=self._events, limit_s=limit_s
+            )
+        elif sock.family == socket.AF_UNIX:
             self._server = await loop.create_unix_server(self._connection, sock=sock)
         else:
-            self._server = await loop.create_server(
-                self._connection, sock=sock, backlog=2048, ssl=self._tls, ssl_handshake_timeout=handshake_s
-            )
+            self._server = await loop.create_server(self._connection, sock=sock, backlog=2048)
         self._ticker = asyncio.create_task(self._tick())
 
     def stop_accepting(self) -> None:
@@ -163,8 +166,9 @@ class Listener:
 
     @property
     def connections(self) -> int:
-        """How many are open."""
-        return len(self._state.connections)
+        """How many are open; of those to be encrypted, from the moment they are accepted."""
+        shaking = len(self._server) if isinstance(self._server, Handshakes) else 0
+        return len(self._state.connections) + shaking
 
     def _connection(self) -> Connection:
         return self._kind(
