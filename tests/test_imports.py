@@ -13,7 +13,7 @@ PACKAGE = "timebound"
 ROOT = "__init__"  # the public names; stands for `import timebound` too
 DRAWERS = {"utils", "common", "helpers", "misc"}
 
-BASE = {"errors", "clock", "types", "version", "machine"}
+BASE = {"errors", "clock", "types", "version", "machine", "gpus"}
 NOUNS = {"body", "form", "model", "events", "config", "log", "image", "profile", "versions", "text", "schema"}
 NOUNS |= {"processor"}
 ALLOWED: Mapping[str, set[str]] = {
@@ -22,6 +22,7 @@ ALLOWED: Mapping[str, set[str]] = {
     "version": set(),
     "machine": set(),
     "operator_socket": set(),
+    "gpus": {"errors"},
     "types": {"errors"},
     **dict.fromkeys(NOUNS, BASE),
     "body": BASE | {"schema"},

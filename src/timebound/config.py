@@ -95,6 +95,7 @@ def _read_engine(value: Any) -> str:
     return ",".join(f"{name}={engine}" if name else engine for name, engine in named.items())
 
 
+_A_DEVICE = r"auto|cpu|host|cuda(:[0-9]{1,3})?"
 SIZE = Form(
     lambda value: int(_in_units(value, _SIZES)),
     'a size above zero, such as 1000000, "10MB" or "512KiB"',
@@ -106,6 +107,7 @@ NAME = Form(lambda value: value, "letters, digits, '.', '_' or '-'", re.compile(
 ORIGINS = Form(_listed, "origins such as https://example.org, separated by commas, or *", _are_origins)
 PROXIES = Form(_listed, "addresses or networks such as 10.0.0.0/8, separated by commas, or unix", _are_proxies)
 STORE = Form(str, "memory, none, or a URL such as redis://127.0.0.1:6379/0", _is_store)
+DEVICE = Form(str, "one of auto, cpu, cuda, cuda:1 (or another number), host", re.compile(_A_DEVICE).fullmatch)
 ENGINE = Form(_read_engine, f"one of {', '.join(ENGINES)}, or model=engine,...")
 
 _PASSWORD = re.compile(r"(?<=://).*@|(?<=password=)[^&]*")
@@ -141,6 +143,12 @@ class Config:
     )
     threads: int | None = _option(
         None, whole(1, 256), "number of threads that the machine-learning library uses for one batch", unset=AT_START
+    )
+    device: str = _option(
+        "auto",
+        DEVICE,
+        "what networks of torch run on: cpu, cuda (a worker for each GPU), cuda:1 (that one alone), host (a slow "
+        "stand-in, for tests), or auto, which leaves it to the models",
     )
     hands: int | None = _option(
         None,

@@ -27,6 +27,7 @@ from timebound.clock import MonotonicClock, is_length, wall
 from timebound.config import Config, of_options
 from timebound.errors import BadInput, DeadlineMissed, RequestError, SetupError
 from timebound.events import Events
+from timebound.gpus import chosen, gpus
 from timebound.machine import cores as usable_cores
 from timebound.profile import ProfileFile, this_machine
 from timebound.reading import LIGHT, Looked, Reading, is_heavy
@@ -143,6 +144,8 @@ class Gateway:
             slots=config.slots,
             threads=config.threads,
             hands=config.hands,
+            device="" if config.device == "auto" else config.device.partition(":")[0],
+            gpus=chosen(config.device, gpus(os.environ)),
             engines=config.engines,
             log_level="debug" if config.debug else config.log_level,
             log_json=logs_json(config),

@@ -99,16 +99,18 @@ def load_models(
     slots: int = 1,
     engines: Mapping[str, str] | None = None,
     versions: Versions | None = None,
+    device: str = "",
 ) -> list[Model]:
     """All models of `target`, loaded, for `slots` batches at once; names are unique and classes checked.
 
-    `engines` says by model what ONNX files run on, and under "" for all others.
+    `engines` says by model what ONNX files run on, and under "" for all others; `device` what networks run on, if not
+    on what they were opened for.
 
     Of a model with several `versions` the first has its name, each other one `<name>@<version>`.
     """
     check_target(target)
     path, only = parted(target)
-    place, is_folder = Place(path, threads, slots), _is_folder_of_models(path)
+    place, is_folder = Place(path, threads, slots, device=device), _is_folder_of_models(path)
     models = [
         model
         for file, name, version in _files(path, versions)
@@ -213,7 +215,8 @@ def _load(
     is_folder: bool,
 ) -> list[Model]:
     def place(model: str, own: str | None) -> Place:
-        return Place(file.resolve().parent, like.threads, like.slots, engines.get(model) or engines.get("") or own)
+        engine = engines.get(model) or engines.get("") or own
+        return Place(file.resolve().parent, like.threads, like.slots, engine, like.device)
 
     if file.suffix in _MODEL_FILES:
         with opened_in(place(name, None)) as here:

@@ -45,6 +45,8 @@ class Loss(StrEnum):
     """It was killed here, because a batch took far too long."""
     STOPPED = "stopped"
     """The same, but somebody had stopped the process: no batch's doing."""
+    DEVICE = "device"
+    """Its device failed, and whatever is asked of it in that process."""
     GONE = "gone"
     """It was to go."""
 

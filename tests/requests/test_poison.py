@@ -371,7 +371,9 @@ def test_an_answer_clears_a_suspect() -> None:
     assert not quarantine.lost_alone(b"x", Loss.HUNG, 1.0)
 
 
-@pytest.mark.parametrize(("loss", "times"), [(Loss.CRASHED, 2), (Loss.HUNG, 2), (Loss.KILLED, 3), (Loss.STOPPED, None)])
+@pytest.mark.parametrize(
+    ("loss", "times"), [(Loss.CRASHED, 2), (Loss.HUNG, 2), (Loss.KILLED, 3), (Loss.DEVICE, 3), (Loss.STOPPED, None)]
+)
 def test_what_it_takes_to_be_guilty(loss: Loss, times: int | None) -> None:
     quarantine = Quarantine()
     verdicts = [quarantine.lost_alone(b"x", loss, 0.0) for _ in range(times or 10)]

@@ -153,9 +153,10 @@ class Losses:
 
     def _blame(self, requests: list[Request], loss: Loss, *, of: int, is_row: bool) -> Request | None:
         """Make suspects of a lost batch's items, `of` so many in that worker; the one that is proven guilty."""
-        # The first SIGKILL from outside says nothing about the batch, and a process that was stopped never does.
+        # The first SIGKILL from outside, or device that fails, says nothing about the batch, and a process that was
+        # stopped never does.
         is_own_doing = loss in _OWN_DOING
-        if not is_own_doing and loss is not Loss.KILLED:
+        if not is_own_doing and loss not in (Loss.KILLED, Loss.DEVICE):
             return None
         now, is_alone = self._clock.now(), of == len(requests) == 1
         for request in requests:

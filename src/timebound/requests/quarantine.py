@@ -15,8 +15,9 @@ from timebound.store.fingerprint import of_bytes, of_json, of_sample
 from timebound.types import Body, Loss
 
 GUILTY = 6
-WEIGHTS = {Loss.CRASHED: 3, Loss.HUNG: 3, Loss.KILLED: 2, Loss.STOPPED: 0, Loss.GONE: 0}
-"""What a loss alone weighs. A crash or a hang that happens twice is the item's doing; a kill may come from outside."""
+WEIGHTS = {Loss.CRASHED: 3, Loss.HUNG: 3, Loss.KILLED: 2, Loss.DEVICE: 2, Loss.STOPPED: 0, Loss.GONE: 0}
+"""What a loss alone weighs. A crash or a hang that happens twice is the item's doing; a kill may come from outside,
+and a device may fail by itself."""
 FIRST_LOCK_S = 60.0
 LONGEST_LOCK_S = 600.0
 SUSPECT_S = 60.0

@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from timebound.errors import SetupError
+from timebound.gpus import VARIABLE, visible
 from timebound.types import Measured
 from timebound.workers import messages, wire
 from timebound.workers.spawn import Process
@@ -29,9 +30,11 @@ FAREWELL_S = 5.0
 class Child(wire.Channel):
     """Started by `start`; `ready` resolves when it has loaded, or fails with the sentence to tell."""
 
-    def __init__(self, number: int, load: messages.Load, output: Mapping[int, int]) -> None:
+    def __init__(self, number: int, load: messages.Load, output: Mapping[int, int], gpu: int | None = None) -> None:
+        """`gpu` is the place of its own among the plan's."""
         super().__init__()
         self.number = number
+        self.gpu = gpu
         self.on_measures: Callable[[list[Measured]], None] = lambda rows: None
         """Gets what its handlers measure."""
         self.ready: asyncio.Future[messages.Ready] = asyncio.get_running_loop().create_future()
@@ -42,6 +45,10 @@ class Child(wire.Channel):
         environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
         for variable in THREAD_VARIABLES:
             environment.setdefault(variable, str(load.threads))
+        if gpu is not None:
+            environment[VARIABLE] = visible(load.plan.gpus, gpu)
+        elif load.plan.device == "cpu":
+            environment[VARIABLE] = ""
         command = [sys.executable, "-m", "timebound.workers.process", *map(str, numbers)]
         self.process = Process(command, environment, keep=numbers, files=output)
 

@@ -90,6 +90,8 @@ class Worker:
         """How it was lost, if it ended with this exit code."""
         if self._hung_as is not None:
             return self._hung_as
+        if code == messages.DEVICE_LOST:
+            return Loss.DEVICE
         return Loss.KILLED if code == -signal.SIGKILL else Loss.CRASHED
 
     def retire(self, dispatch: Dispatch) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from timebound.errors import RequestError, text_of
+from timebound.errors import DeviceLost, RequestError, text_of
 from timebound.types import Outcome
 from timebound.workers.depth import is_too_deep
 
@@ -22,6 +22,16 @@ def is_for_want_of_memory(error: BaseException) -> bool:
         return True
     text = text_of(error).lower()
     return any(sign in text for sign in _NO_MEMORY)
+
+
+def is_lost_device(error: BaseException) -> bool:
+    """Whether a device computes no more in this process; what torch says of one in code that is the user's own."""
+    reason: BaseException | None = error
+    while reason is not None:
+        if isinstance(reason, DeviceLost) or (isinstance(reason, RuntimeError) and "CUDA error:" in text_of(reason)):
+            return True
+        reason = reason.__cause__
+    return False
 
 
 def failure(code: str, detail: str, field: str | None = None, *, status: int | None = None) -> Outcome:

@@ -109,7 +109,7 @@ class Hands:
         """Models that hands cannot prepare, and why."""
         self.areas = [Area() for _ in range(slots)]
         self._plan = plan
-        self._niceness = niceness
+        self._niceness = max(0, niceness)
         self._clock = clock
         self._board_file = os.memfd_create("timebound-board")
         os.ftruncate(self._board_file, count * 16)

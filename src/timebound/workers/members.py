@@ -13,7 +13,7 @@ from timebound.clock import Clock
 from timebound.handlers.model import HandlerModel
 from timebound.model import Model
 from timebound.types import Report
-from timebound.workers.failures import is_for_want_of_memory
+from timebound.workers.failures import is_for_want_of_memory, is_lost_device
 from timebound.workers.handled import HandlerRunner
 from timebound.workers.runner import CAUGHT, Ask, Prepared, Runner, stack, unstack
 from timebound.workers.votes import votes_line
@@ -108,7 +108,7 @@ class EnsembleRunner(Runner):
             with in_steps(steps), heard_by(votes):
                 outputs = unstacked(lambda: self.model.infer(stacked))
         except CAUGHT as error:
-            if broken:  # it was the asking that failed, not the model
+            if broken or is_lost_device(error):  # it was the asking that failed, not the model
                 raise
             self.memory_failures += is_for_want_of_memory(error)
             batch.members_s.clear()

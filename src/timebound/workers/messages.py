@@ -9,6 +9,12 @@ import msgspec
 
 from timebound.types import Measured, ModelInfo, Outcome, Report
 
+DEVICE_LOST = 71
+"""The exit code of a worker whose device failed."""
+NICENESS = 10
+"""Of what computes on cores that the gateway needs too."""
+DEVICE_SLOTS = 2
+"""Of a worker with a device: one batch is computed, and the next one prepared."""
 _MOST_HANDS = 8
 
 
@@ -29,8 +35,10 @@ class WorkerPlan(msgspec.Struct, frozen=True, kw_only=True):
     """By model, the versions to load; without a word, the newest."""
     hands: int | None = None
     """Processes of each worker that prepare for it: 0 for none, None for as many as suit a device, and none without."""
-    gpus: int = 0
-    """How many the machine has that may be used."""
+    device: str = ""
+    """What networks run on, whatever they were opened for; empty leaves it to them."""
+    gpus: list[str] = []
+    """Those that may be used, as `CUDA_VISIBLE_DEVICES` names them."""
     load_timeout_s: float = 300.0
     """How long a worker may take until it has answered its warm-up run."""
 
@@ -43,10 +51,27 @@ class WorkerPlan(msgspec.Struct, frozen=True, kw_only=True):
         """How many processes prepare for each worker; two at least, so that one is left when one is lost."""
         if self.hands is not None or not has_device:
             return self.hands or 0
-        return max(2, min(_MOST_HANDS, self.cores // (2 * max(1, self.gpus))))
+        return max(2, min(_MOST_HANDS, self.cores // (2 * max(1, len(self.gpus)))))
 
-    def wanted(self, slots: int) -> int:
-        """How many workers to run, if one of them has so many slots."""
+    @property
+    def cpu_slots(self) -> int:
+        """Batches that one worker may compute at once on its share of the cores."""
+        return self.slots or max(1, self.cores // (self.workers or 1))
+
+    @property
+    def most_slots(self) -> int:
+        """The most that a worker may turn out to have, once it has loaded."""
+        return max(self.cpu_slots, 1 if self.slots else DEVICE_SLOTS)
+
+    def slots_for(self, *, has_device: bool) -> int:
+        """How many slots a worker has whose models run in threads."""
+        return self.slots or DEVICE_SLOTS if has_device else self.cpu_slots
+
+    def wanted(self, slots: int, models: Sequence[ModelInfo] = ()) -> int:
+        """How many workers to run, if one of them has so many slots and these models."""
+        devices = {info.device for info in models} - {"cpu"}
+        if devices:  # who names a GPU by its number wants that one
+            return self.workers or (len(self.gpus) if devices == {"cuda:0"} else 1) or 1
         # A backend that runs in threads serves all cores from one copy of the weights; others need processes.
         if self.workers is None and self.slots is None and slots < self.cores:
             return self.cores

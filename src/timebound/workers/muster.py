@@ -39,7 +39,7 @@ async def muster(staff: Staff, generation: Generation, *, is_whole: bool, is_str
         if not generation.models:
             _learn(generation, heard[0], is_strict=is_strict)
             if is_whole:
-                generation.wanted = generation.plan.wanted(heard[0].slots)
+                generation.wanted = generation.plan.wanted(heard[0].slots, generation.models)
         await asyncio.gather(*(worker.connected.wait() for worker in workers))
     raise SetupError("workers were loaded, and ended before they could take a request, again and again")
 

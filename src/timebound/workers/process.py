@@ -14,6 +14,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -37,11 +38,6 @@ from timebound.workers.slots import serve_slot
 from timebound.workers.warmup import warm_up
 
 log = logging.getLogger("timebound.worker")
-
-DEVICE_SLOTS = 2
-"""Of a worker with a device: one batch is computed, and the next one prepared."""
-HAND_NICENESS = 10
-"""Of processes that prepare: whoever feeds a device goes first."""
 
 
 def main(arguments: list[str]) -> int:
@@ -93,10 +89,17 @@ def _open(load: messages.Load) -> tuple[Mapping[str, Runner], messages.Ready, li
     """The models, what is to be told of them, and where each slot's frames are received."""
     plan = load.plan
     models = load_models(
-        Path(plan.target), threads=load.threads, slots=load.max_slots, engines=plan.engines, versions=plan.versions
+        Path(plan.target),
+        threads=load.threads,
+        slots=min(load.max_slots, plan.cpu_slots),
+        engines=plan.engines,
+        versions=plan.versions,
+        device=plan.device,
     )
     clock, device = MonotonicClock(), current_device()
-    most = load.max_slots if device is None else plan.slots or min(load.max_slots, DEVICE_SLOTS)
+    if device is None:
+        _lower(messages.NICENESS - load.niceness)
+    most = min(load.max_slots, plan.slots_for(has_device=device is not None))
     hands = _open_hands(load, most, clock)
     runners = {runner.name: runner for runner in (open_runner(model, clock) for model in models)}
     infos = [warm_up(runner, clock, most) for runner in runners.values()]
@@ -126,7 +129,14 @@ def _open_hands(load: messages.Load, slots: int, clock: Clock) -> Hands | None:
     count = load.plan.hands_for(has_device=current_device() is not None)
     if not count:
         return None
-    return Hands(load.plan, count, slots, max(0, HAND_NICENESS - load.niceness), clock)
+    return Hands(load.plan, count, slots, messages.NICENESS - load.niceness, clock)
+
+
+def _lower(niceness: int) -> None:
+    """Go behind the gateway, with all threads that there are; Linux keeps this by thread."""
+    for thread in os.listdir("/proc/self/task") if niceness > 0 else ():
+        with suppress(OSError):  # it has ended meanwhile
+            os.setpriority(os.PRIO_PROCESS, int(thread), os.getpriority(os.PRIO_PROCESS, int(thread)) + niceness)
 
 
 def _divide(runner: Runner, slots: int, clock: Clock) -> None:

@@ -15,7 +15,7 @@ from timebound.model import Model, name_of
 from timebound.tensors.arrays import plain
 from timebound.tensors.item import MARK
 from timebound.types import UNFINISHED, Loss, Outcome, Report, Timing
-from timebound.workers.failures import is_for_want_of_memory, item_failure
+from timebound.workers.failures import is_for_want_of_memory, is_lost_device, item_failure
 from timebound.workers.staging import Rows, stacks_with
 from timebound.workers.tensor_items import TensorItems
 
@@ -168,6 +168,8 @@ class Runner:
             return infer(items)
         except CAUGHT as error:
             self.memory_failures += is_for_want_of_memory(error)
+            if is_lost_device(error):
+                raise
             if len(items) == 1:
                 return [error]
             if not self._has_told_of_halving:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 from timebound.errors import TimeboundError, WireError
 from timebound.types import Loss, Report
 from timebound.workers import messages, wire
+from timebound.workers.failures import is_lost_device
 
 if TYPE_CHECKING:
     from timebound.workers.runner import Runner  # a gateway has no use for it, nor for numpy
@@ -135,10 +136,10 @@ def serve_slot(sock: socket.socket, runners: Mapping[str, Runner], room: wire.Ro
                 wire.write_frame(sock, messages.Outcomes(batch.id, report))
         except OSError:
             return  # the gateway closed its end
-        except BaseException:  # SystemExit would end only this thread, and the slot with it
+        except BaseException as error:  # SystemExit would end only this thread, and the slot with it
             # The pair of sockets can no longer be trusted to be in step: die, and be replaced.
             log.critical("slot failed; the worker leaves", exc_info=True)
-            os._exit(70)
+            os._exit(messages.DEVICE_LOST if is_lost_device(error) else 70)
 
 
 def _ask(sock: socket.socket, batch_id: int, report: Report) -> bool:

@@ -21,7 +21,6 @@ from timebound.workers.understudy import Understudy
 
 log = logging.getLogger("timebound.workers")
 
-_NICENESS = 10
 _FIRST_BACKOFF_S = 0.1
 _LAST_BACKOFF_S = 10.0
 _STEADY_S = 5.0
@@ -98,7 +97,7 @@ class Supervisor:
             raise
         self._is_started = True
         self._open_doors(generation)
-        generation.wanted = generation.plan.wanted(generation.slots)
+        generation.wanted = generation.plan.wanted(generation.slots, generation.models)
         self._fill(generation, is_understudy=False)
         if self._recycling.is_on:
             self._keep(self._recycle())
@@ -196,17 +195,27 @@ class Supervisor:
         pids = {str(number): worker.child.process.pid for number, worker in self._workers.items()}
         return {number: (float(memory_of(pid)), cpu_s_of(pid)) for number, pid in pids.items()}
 
-    async def spawn(self, generation: Generation, *, is_understudy: bool, is_spare: bool = False) -> Worker:
-        """Start one more process, which loads and waits at its generation's door; raises `OSError`."""
+    async def spawn(self, generation: Generation, *, is_understudy: bool, instead_of: Worker | None = None) -> Worker:
+        """Start one more process, which loads and waits at its generation's door; raises `OSError`.
+
+        `instead_of` is one that it is to take over from.
+        """
         if self._is_stopping or (self._is_closed and generation is self._coming):
             raise SetupError("the server is stopping")
         plan = generation.plan
-        max_slots = 1 if is_understudy else plan.slots or max(1, plan.cores // (plan.workers or 1))
-        threads = plan.threads or max(1, plan.cores // ((plan.workers or 1) * max_slots))
+        max_slots = 1 if is_understudy else plan.most_slots
+        slots = 1 if is_understudy else plan.cpu_slots
+        threads = plan.threads or max(1, plan.cores // ((plan.workers or 1) * slots))
         # The understudy's work is short and urgent: it runs level with the gateway.
-        load = messages.Load(plan, max_slots, threads, 0 if is_understudy else _NICENESS, is_understudy)
-        worker = Worker(Child(self._next_number, load, self._outputs.numbers), generation, is_understudy=is_understudy)
-        worker.is_spare = is_spare
+        # So does whoever may feed a GPU; what turns out to compute on cores lowers itself.
+        niceness = 0 if is_understudy or plan.gpus else messages.NICENESS
+        load = messages.Load(plan, max_slots, threads, niceness, is_understudy)
+        gpu = instead_of.child.gpu if instead_of is not None else None
+        if gpu is None and plan.gpus and not is_understudy:
+            gpu = self._emptiest(generation)
+        child = Child(self._next_number, load, self._outputs.numbers, gpu)
+        worker = Worker(child, generation, is_understudy=is_understudy)
+        worker.is_spare = instead_of is not None
         worker.child.on_measures = lambda rows: self._events.emit(HandlersMeasured(rows))
         self._next_number += 1
         self._workers[worker.child.number] = worker
@@ -219,6 +228,11 @@ class Supervisor:
             raise
         self._keep(self._watch(worker))
         return worker
+
+    def _emptiest(self, generation: Generation) -> int:
+        """The GPU that the fewest of these workers have."""
+        taken = [worker.child.gpu for worker in self._of(generation) if worker.is_there]
+        return min(range(len(generation.plan.gpus)), key=taken.count)
 
     def _tell_strain(self) -> None:
         """Processes that load are what takes cores from the gateway."""
@@ -287,7 +301,7 @@ class Supervisor:
 
     async def _take_over(self, old: Worker) -> bool:
         try:
-            fresh = await self.spawn(old.generation, is_understudy=False, is_spare=True)
+            fresh = await self.spawn(old.generation, is_understudy=False, instead_of=old)
             await fresh.child.ready
         except (SetupError, OSError) as error:
             if old.generation.is_leaving:
