@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -64,7 +65,14 @@ def cut(
 def _cut_items(cut: Infer, facts: Facts, given: Sequence[Given], count: int, more: dict[str, Any]) -> None:
     if count == 1:
         data = [each.data for each in given]
-        cut.items.append(Cut(pack(_head(cut, given, data, more), data)))
+        if more or cut.wanted:
+            body = pack(_head(cut, given, data, more), data)
+        else:  # as most are
+            kinds = tuple(
+                [(each.name, each.datatype, tuple(each.shape[1:]), len(each.data), each.is_text) for each in given]
+            )
+            body = b"".join((_usual(kinds, cut.is_binary), *data))
+        cut.items.append(Cut(body))
         columns = [[own] for own in data]
     else:
         columns = [_columns(each, count) for each in given]
@@ -100,6 +108,13 @@ def _head(cut: Infer, given: Sequence[Given], data: Sequence[Data], more: dict[s
         for each, own in zip(given, data, strict=True)
     ]
     return Head(parts, cut.wanted, cut.is_binary, more)
+
+
+@lru_cache(512)
+def _usual(kinds: Sequence[tuple[str, str, Sequence[int], int, bool]], is_binary: bool) -> bytes:
+    """How an item of such tensors begins if nothing is said besides: requests of one kind have the same."""
+    parts = [Part(name, datatype, list(shape), size, is_text) for name, datatype, shape, size, is_text in kinds]
+    return pack(Head(parts, is_binary=is_binary), ())
 
 
 def _print_items(cut: Infer, facts: Facts, given: Sequence[Given], count: int, more: dict[str, Any]) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import msgspec
@@ -71,32 +72,44 @@ def pack(head: Head, data: Sequence[Data]) -> bytes:
     return b"".join((MARK, _LENGTH.pack(len(encoded)), encoded, *data))
 
 
-def head_of(body: Data) -> Head:
-    """The head of a body that was unpacked before."""
-    view = memoryview(body)
-    head: Head = _decode(view[5 : 5 + _LENGTH.unpack(view[1:5])[0]])
+_SHORT = 512
+"""Bytes of a head that is kept, read: requests of one kind have the same."""
+_SMALL = 4_096
+"""Bytes of a body that are copied sooner than looked at where they are."""
+
+
+@lru_cache(256)
+def _kept(encoded: bytes) -> Head:
+    head: Head = _decode(encoded)
     return head
 
 
-def unpack(body: Data, heads: dict[bytes, Head] | None = None) -> tuple[Head, list[memoryview]]:
-    """What `pack` made a body of, the data as views; raises `RequestError` for anything else.
+def _head(view: Data, end: int) -> Head:
+    if end - _BEGIN > _SHORT:
+        long: Head = _decode(view[_BEGIN:end])
+        return long
+    return _kept(bytes(view[_BEGIN:end]))
 
-    `heads` are those of other bodies, as they came: many have the same, and then it is read once.
-    """
-    view = memoryview(body)
+
+_BEGIN = len(MARK) + _LENGTH.size
+
+
+def head_of(body: Data) -> Head:
+    """The head of a body that was unpacked before."""
+    return _head(body, _BEGIN + _LENGTH.unpack_from(body, len(MARK))[0])
+
+
+def unpack(body: Data) -> tuple[Head, list[Data]]:
+    """What `pack` made a body of, the data of large ones as views; raises `RequestError` for anything else."""
+    view = bytes(body) if len(body) <= _SMALL else memoryview(body)
     try:
         if view[:1] != MARK:
             raise ValueError
-        at = 5 + _LENGTH.unpack(view[1:5])[0]
-        if heads is None:
-            head: Head = _decode(view[5:at])
-        elif (known := heads.get(encoded := bytes(view[5:at]))) is not None:
-            head = known
-        else:
-            head = heads[encoded] = _decode(encoded)
+        at = _BEGIN + _LENGTH.unpack_from(view, len(MARK))[0]
+        head = _head(view, at)
     except (ValueError, struct.error, msgspec.MsgspecError):
         raise RequestError("the tensors of this item cannot be read") from None
-    data = []
+    data: list[Data] = []
     for part in head.parts:
         data.append(view[at : at + part.size])
         at += part.size

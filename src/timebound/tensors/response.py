@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import Any
+from functools import lru_cache
 
 import msgspec
 
 from timebound.errors import RequestError
 from timebound.tensors.datatypes import BYTES
-from timebound.tensors.item import Data, Head, Part, unpack
+from timebound.tensors.item import Data, Part, unpack
 
 _LENGTH = struct.Struct("<I")
 _encode = msgspec.json.Encoder().encode
@@ -21,13 +21,12 @@ Column = tuple[Part, list[Data]]
 
 def outputs_of(answers: Sequence[Data]) -> list[Column]:
     """The outputs of all items, each in one column; raises `RequestError` if one cannot be a single tensor."""
-    heads: dict[bytes, Head] = {}
-    first, data = unpack(answers[0], heads)
+    first, data = unpack(answers[0])
     if len(answers) == 1:
         return [(part, [own]) for part, own in zip(first.parts, data, strict=True)]
     columns: list[Column] = [(part, []) for part in first.parts]
     for answer in answers:
-        head, data = unpack(answer, heads)
+        head, data = unpack(answer)
         if head is not first and [part.name for part in head.parts] != [part.name for part in first.parts]:
             raise RequestError("the items have different outputs; send them one by one", code="model_failed")
         for place, (part, own) in enumerate(zip(head.parts, data, strict=True)):
@@ -71,22 +70,32 @@ def raw_outputs(name: str, bodies: Sequence[bytes], *, is_binary: bool) -> list[
 
 def response(model: str, version: str, request_id: str, columns: Sequence[Column]) -> tuple[bytes, int | None]:
     """The body, and how much of it is JSON if not all of it."""
-    outputs: list[Any] = []
-    binary: list[Data] = []
-    for part, column in columns:
-        output: dict[str, Any] = {"name": part.name, "datatype": part.datatype, "shape": [len(column), *part.shape]}
-        if part.is_text:
-            output["data"] = msgspec.Raw(_list_of(column))
-        else:
-            output["parameters"] = {"binary_data_size": sum(map(len, column))}
-            binary += column
-        outputs.append(output)
-    said: dict[str, Any] = {"model_name": model, "model_version": version}
+    said: list[Data] = [_model(model, version)]
     if request_id:
-        said["id"] = request_id
-    said["outputs"] = outputs
-    head = _encode(said)
+        said += (b',"id":', _encode(request_id))
+    binary: list[Data] = []
+    before = b',"outputs":['
+    for part, column in columns:
+        said += (before, _output(part.name, part.datatype, (len(column), *part.shape)))
+        before = b","
+        if part.is_text:
+            said += (b'"data":', _list_of(column), b"}")
+        else:
+            said.append(b'"parameters":{"binary_data_size":%d}}' % sum(map(len, column)))
+            binary += column
+    said.append(b"]}" if columns else b',"outputs":[]}')
+    head = b"".join(said)
     return (b"".join((head, *binary)), len(head)) if binary else (head, None)
+
+
+@lru_cache(256)
+def _model(name: str, version: str) -> bytes:
+    return _encode({"model_name": name, "model_version": version})[:-1]
+
+
+@lru_cache(1024)
+def _output(name: str, datatype: str, shape: tuple[int, ...]) -> bytes:
+    return _encode({"name": name, "datatype": datatype, "shape": shape})[:-1] + b","
 
 
 def _list_of(column: Sequence[Data]) -> Data:
