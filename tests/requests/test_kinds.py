@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.requests.gateway import World
 
 from timebound.errors import CrashesWorker
+from timebound.requests import quarantine
 from timebound.requests.groups import MOST_GROUPS, Groups
 from timebound.requests.kin import MANY, TRIED_S
+from timebound.requests.quarantine import mark_of
+from timebound.requests.request import Request
 from timebound.types import Loss
 
 
@@ -189,3 +193,26 @@ def test_what_is_always_lost_in_company_and_never_answered_runs_apart_after_a_fe
         world.up("a1")
         losses += 1
     assert 2 <= losses <= 3
+
+
+def test_a_proof_of_guilt_reads_few_of_the_bodies_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(deadline_s=50.0)
+    world.up("a1")
+    world.submit(deadly := poison(5), timeout_s=50.0)
+    world.loop.run_due()
+    long = "{" + ",".join(f'"field{number}":{number}' for number in range(1_000)) + "}"
+    world.submit(*(long.replace("field", f"f{number}") for number in range(50)), timeout_s=50.0)
+    world.submit(*(innocent(number) for number in range(2_000)), timeout_s=50.0)
+    world.submit('{"harm":"crash","value":5}', timeout_s=50.0)  # the same, written differently, but far behind
+    world.submit(deadly, timeout_s=50.0)
+    read: list[Request] = []
+
+    def noting(request: Request) -> bytes:
+        read.append(request)
+        return mark_of(request)
+
+    monkeypatch.setattr(quarantine, "mark_of", noting)
+    request = world.attempts[deadly].request
+    same = quarantine.same_bodies(request, world.dispatcher._answers.queued())
+    assert [each.body for each in same] == [deadly.encode()]
+    assert sum(len(each.body) for each in read) < 40_000

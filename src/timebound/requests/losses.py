@@ -12,7 +12,7 @@ from timebound.requests.answers import Answers
 from timebound.requests.floor import Floor, Sent, Slot, Slots
 from timebound.requests.groups import Group, Groups, group_of
 from timebound.requests.kin import Kin, Likeness
-from timebound.requests.quarantine import SUSPECT_S, Quarantine, mark_of
+from timebound.requests.quarantine import SUSPECT_S, Quarantine, mark_of, same_bodies
 from timebound.requests.request import Request
 from timebound.requests.trials import Trials
 from timebound.requests.watchdog import Watchdog
@@ -163,7 +163,7 @@ class Losses:
             if is_own_doing or request.losses:
                 request.is_suspect = True
                 request.can_wait |= is_row
-                self._quarantine.suspect(mark_of(request), now)
+                self._quarantine.suspect(mark_of(request), now, is_kin=request.is_kin)
             if is_own_doing:
                 self._kin.blame(request, now, 1.0 / of)
         if is_own_doing and (group := self._groups.lost(requests)) is not None:
@@ -177,8 +177,7 @@ class Losses:
         for other in self._answers.queued():
             if not other.is_suspect and group_of(other) == group:
                 self._scheduler.withdraw(other)
-                other.is_wanted = other.is_suspect = other.can_wait = True
-                self._quarantine.suspect(mark_of(other), self._clock.now(), is_kin=True)
+                other.is_wanted = other.is_suspect = other.is_kin = other.can_wait = True
                 verdict = self._scheduler.offer(other, self._clock.now())
                 if verdict is not None:
                     self._answers.give_up(other, verdict.reason, verdict.retry_after_s)
@@ -197,8 +196,10 @@ class Losses:
         self._kin.blame(guilty, self._clock.now())
         self._events.emit(Quarantined(guilty.info.name, self._quarantine.locked_s(mark, self._clock.now()), loss))
         self._answers.give_up(guilty, "crashes_worker")
-        for other in self._answers.queued():
-            if mark_of(other) == mark or (group is not None and group_of(other) == group):
+        waiting = self._answers.queued()
+        same = set(map(id, same_bodies(guilty, waiting)))
+        for other in waiting:
+            if id(other) in same or (group is not None and group_of(other) == group):
                 self._scheduler.withdraw(other)
                 self._answers.give_up(other, "crashes_worker")
 

@@ -7,6 +7,7 @@ is lost alone is held against it. So an innocent that shared a batch or a worker
 from __future__ import annotations
 
 from collections import OrderedDict, deque
+from collections.abc import Iterable
 
 import msgspec
 
@@ -25,6 +26,8 @@ SUSPECT_S = 60.0
 MOST_BODIES = 1024
 OFTEN = 3
 """So many proofs within the time of a suspicion show that deadly inputs come again and again."""
+_NEAR, _MOST_READ = 64, 32_768
+"""Bytes by which the body of a retry may be longer or shorter, and bytes of such bodies that are read to find them."""
 _LARGE = 16_384
 """Bytes of a body that is known here by parts of it: the event loop has no time for more."""
 
@@ -104,3 +107,18 @@ def mark_of(request: Request) -> bytes:
     else:
         body = of_json(request.body, info.key_ignore) if info.body is Body.JSON else of_bytes(request.body)
     return info.name.encode() + b"\0" + body
+
+
+def same_bodies(guilty: Request, waiting: Iterable[Request]) -> list[Request]:
+    """Those that have the body of this one. Of many that nearly have it only some are read: the others wait as well."""
+    mark, left, same = mark_of(guilty), _MOST_READ, []
+    for other in waiting:
+        is_same = other.body == guilty.body and other.info is guilty.info
+        if other.fingerprint and guilty.fingerprint:
+            is_same = mark_of(other) == mark
+        elif not is_same and abs(len(other.body) - len(guilty.body)) <= _NEAR and len(other.body) <= left:
+            left -= len(other.body)
+            is_same = mark_of(other) == mark
+        if is_same:
+            same.append(other)
+    return same
