@@ -183,7 +183,9 @@ class Bench:
             for count in self.options.under_way:
                 seen = self.under_way(serving, count, "gpu")
                 self.reached = max(self.reached, seen.rps)
-            self.note(gpu_c1_ms=self.figures.get("gpu_c1_p50_ms", 0.0), gpu_workers_lost=serving.workers_lost())
+            if "gpu_c1_p50_ms" in self.figures:
+                self.note(gpu_c1_ms=self.figures["gpu_c1_p50_ms"])
+            self.note(gpu_workers_lost=serving.workers_lost())
             self._telling(serving)
             if "overload" in self.options.only:
                 self._overloaded(serving)

@@ -258,3 +258,59 @@ def test_half_precision_comes_back_as_float32(device: HostDevice) -> None:
     made = net(x)
     assert made.dtype == np.float32
     np.testing.assert_allclose(made, wanted, atol=0.02)
+
+
+class Tagger(torch.nn.Module):  # type: ignore[misc]
+    """Tokens to scores for each of them, and one number for the whole text; token 0 is padding."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(1)
+        self.embedding = torch.nn.Embedding(50, 4, padding_idx=0)
+
+    def forward(self, tokens: Any) -> Any:
+        each = self.embedding(tokens)
+        return each, each.sum((1, 2))
+
+
+def texts(count: int, length: int) -> Any:
+    return np.random.default_rng(count * length).integers(1, 50, (count, length))
+
+
+def test_texts_of_every_length_run_in_a_shape_that_was_captured(device: HostDevice) -> None:
+    there, here = network(Tagger(), device="host", longest=20), network(Tagger())
+    settled(there, texts(1, 5), most=4)
+    before = device.captures
+    assert before == 4 * 3  # lengths of 8, 12, 16 and 20, batches of 1, 2 and 4
+    for count in range(1, 6):
+        for length in range(1, 21):
+            for made, wanted in zip(there(texts(count, length)), here(texts(count, length)), strict=True):
+                np.testing.assert_allclose(made, wanted, atol=1e-5)
+    assert device.captures == before
+    assert there._networks is not None
+    assert there._networks.strangers == 0
+
+
+def test_an_ensemble_of_texts_tells_the_combination_so_far_without_padding(device: HostDevice) -> None:
+    nets = [network(_Each(seed), device="host", longest=16) for seed in (1, 2)]
+    there, here = ensemble(*nets), ensemble(*[network(_Each(seed)) for seed in (1, 2)])
+    settled(there, texts(1, 5), most=2)
+    x = texts(2, 11)
+    np.testing.assert_allclose(there(x), here(x), atol=1e-6)
+    there.run(x, lambda so_far: so_far.value().shape == (2, 11, 4) or pytest.fail("it is padded"))
+
+
+class _Each(Tagger):
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        torch.manual_seed(seed)
+        self.embedding = torch.nn.Embedding(50, 4, padding_idx=0)
+
+    def forward(self, tokens: Any) -> Any:
+        return self.embedding(tokens)
+
+
+def test_a_text_longer_than_the_longest_is_answered_as_it_is(device: HostDevice) -> None:
+    there = network(Tagger(), device="host", longest=16)
+    settled(there, texts(1, 5), most=2)
+    assert there(texts(2, 30))[0].shape == (2, 30, 4)

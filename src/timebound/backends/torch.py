@@ -24,6 +24,7 @@ except ModuleNotFoundError as error:
     raise MissingExtra("torch", "torch") from None
 
 from timebound.backends.torch_files import INPUTS_FILE, Opened, load_weights, open_file
+from timebound.devices.compiling import compiled
 from timebound.devices.mixture import Mix
 from timebound.devices.networks import Networks
 
@@ -42,7 +43,9 @@ class TorchBackend(Backend):
 
     On a GPU ("cuda", "cuda:1", or "auto" for one if it is there) every batch size is captured before serving, unless
     `graphs` is False. `dtype` ("float16", "bfloat16") is what it computes in; numbers come back as float32. `compile`
-    has torch write kernels for this network, which takes minutes the first time; they are kept on disk.
+    has torch write kernels for this network, which takes minutes the first time; they are kept on disk. With
+    `longest` the second axis of its inputs is a length, up to this: on a GPU texts are padded with zeros to the next of
+    a few lengths, and outputs cut back.
     """
 
     kind = "torch"
@@ -59,6 +62,7 @@ class TorchBackend(Backend):
         dtype: str | None = None,
         compile: bool = False,
         graphs: bool = True,
+        longest: int | None = None,
         threads: int | None = None,
     ) -> None:
         place = current_place()
@@ -86,13 +90,19 @@ class TorchBackend(Backend):
                 opened.call.to(self._dtype)
             if channels_last:
                 opened.call.to(memory_format=library.channels_last)
-        self._call = library.compile(opened.call, dynamic=True) if compile else opened.call
+        self._compiled = compiled(opened.call) if compile else None
         self._is_captured = graphs
+        self._longest = longest
         self._networks: Networks | None = None
         self._place = 0
         if self._on is not None:
             self._networks = Networks(
-                self._on, [self._forward], [self.label], limit=opened.max_batch, is_captured=graphs
+                self._on,
+                [(self._forward, self._forward_as_it_is)],
+                [self.label],
+                limit=opened.max_batch,
+                longest=longest,
+                is_captured=graphs,
             )
         given = [inputs] if isinstance(inputs, str) else inputs
         self.inputs: Sequence[TensorSpec] = opened.inputs if given is None else [parse_spec(text) for text in given]
@@ -168,22 +178,39 @@ class TorchBackend(Backend):
         """These as members of an ensemble that take their rows once, if they take the same; None if they do not."""
         if self._on is None or any(member._takes() != self._takes() for member in members):
             return None
-        calls, labels = [member._forward for member in members], [member.label for member in members]
+        labels = [member.label for member in members]
+        calls = [(member._forward, member._forward_as_it_is) for member in members]
         limits = [member.max_batch for member in members if member.max_batch is not None]
-        joined = Networks(self._on, calls, labels, mix, limit=min(limits, default=None), is_captured=self._is_captured)
+        joined = Networks(
+            self._on,
+            calls,
+            labels,
+            mix,
+            limit=min(limits, default=None),
+            longest=self._longest,
+            is_captured=self._is_captured,
+        )
         for place, member in enumerate(members):
             member._networks, member._place = joined, place
         return joined
 
     def _takes(self) -> Any:
         names = [spec.name for spec in self.inputs]
-        return self.device, self._is_captured, names, self._opened.keywords
+        return self.device, self._is_captured, self._longest, names, self._opened.keywords
 
     def _forward(self, tensors: Mapping[int | str, Tensor]) -> Any:
-        """From tensors where the network is to tensors; what is in half precision comes out as float32."""
+        """From tensors where the network is to tensors, compiled if it is to be."""
+        return self._run(self._compiled or self._opened.call, tensors)
+
+    def _forward_as_it_is(self, tensors: Mapping[int | str, Tensor]) -> Any:
+        """The same, and nothing is compiled for it."""
+        return self._run(self._opened.call, tensors)
+
+    def _run(self, call: Callable[..., Any], tensors: Mapping[int | str, Tensor]) -> Any:
+        """What is in half precision comes out as float32."""
         arguments = [self._fitting(tensors[key]) for key in tensors if isinstance(key, int)]
         by_name = {key: self._fitting(tensors[key]) for key in tensors if isinstance(key, str)}
-        return alike(self._call(*arguments, **by_name), self._plain)
+        return alike(call(*arguments, **by_name), self._plain)
 
     def _fitting(self, tensor: Tensor) -> Tensor:
         if self._dtype is not None and tensor.is_floating_point():

@@ -5,29 +5,22 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import contextmanager
-from itertools import count
 from typing import Any
 
 import numpy as np
 import torch
 
 from timebound.devices.base import Device, Graph, add_usage, expect
-from timebound.devices.berth import Berth, Berths, bring, first_graph_outputs
+from timebound.devices.berth import Berths, first_graph_outputs
 from timebound.devices.form import Call, Form, Settling, Tell
 from timebound.devices.lane import the_lane
+from timebound.devices.lengths import Lengths, length_of
 from timebound.devices.mixture import Mix
+from timebound.devices.run import After, Run, count_of, numbers, result_of
 from timebound.devices.tree import alike, leaves
 
 log = logging.getLogger("timebound.worker")
-
-_AHEAD = 2
-"""Stages of a batch that are handed to the lane before the first has ended."""
-_numbers = count(1)
-
-After = Callable[[int, Callable[[], Any]], bool]
-"""Hears how many networks have run, and how to get their combination; says whether to go on."""
 
 
 class Networks:
@@ -36,18 +29,22 @@ class Networks:
     def __init__(
         self,
         device: Device,
-        calls: Sequence[Call],
+        calls: Sequence[tuple[Call, Call]],
         labels: Sequence[str],
         mix: Mix | None = None,
         *,
         limit: int | None = None,
+        longest: int | None = None,
         is_captured: bool = True,
     ) -> None:
         self.device = device
         self._limit = limit
+        self._lengths = Lengths(longest) if longest is not None else None
         self._is_captured = is_captured
         self.labels = labels
-        self._calls = calls
+        self._calls = [call for call, _ in calls]
+        self._as_they_are = [call for _, call in calls]
+        """What runs where nothing may be compiled: at first, and for shapes that were not there before."""
         self._mix = mix
         self._seen: dict[Any, dict[int | str, Any]] = {}
         self._forms: dict[Any, tuple[Form, Berths | None]] = {}
@@ -69,29 +66,61 @@ class Networks:
     def _settle(self, most: int, in_flight: int, tell: Tell) -> None:
         settling = Settling(self.device, self._calls, self.labels, self._mix, tell)
         with torch.inference_mode():
-            for shape, sample in self._seen.items():
-                form = settling.settle(sample, min(most, self._limit or most), is_captured=self._is_captured)
+            for sample in self._samples():
+                top = min(most, self._limit or most)
+                top = self._lengths.most(sample, top) if self._lengths is not None else top
+                form = settling.settle(sample, top, is_captured=self._is_captured)
                 berths = None
                 if all(form.is_captured(size) for size in form.ladder):
                     outputs, is_mixture = first_graph_outputs(form), self._mix is not None
                     berths = Berths(self.device, form, outputs, in_flight, is_mixture=is_mixture)
-                self._forms[shape] = (form, berths)
+                self._forms[_shape_of_item(sample)] = (form, berths)
         self.notes += settling.notes
         self._is_settled = True
+
+    def _samples(self) -> list[dict[int | str, Any]]:
+        """An item of each shape that is to be captured."""
+        seen = list(self._seen.values())
+        if self._lengths is None:
+            return seen
+        self._lengths.learn(self._as_it_is, seen[0])
+        return self._lengths.samples(seen[0])
+
+    def _as_it_is(self, item: Mapping[int | str, Any]) -> Any:
+        given = {key: torch.from_numpy(row[None].copy()).to(self.device.place) for key, row in item.items()}
+        return self.device.compute(lambda: self._as_they_are[0](given))
 
     # ------------------------------------------------------------------ serving
 
     def outputs(self, arrays: Mapping[int | str, Any], place: int = 0) -> Any:
         """What one network gives for a batch: a tree of arrays."""
-        return self._in_pieces(arrays, lambda part: self._outputs(part, place))
+        return self._fitted(arrays, lambda fitting: self._in_pieces(fitting, lambda part: self._outputs(part, place)))
 
     def mixture(self, arrays: Mapping[int | str, Any], order: Sequence[int], after: After | None = None) -> Any:
         """The combination of the networks, run in this order until `after` says stop; None if some are not captured."""
+        lengths, length, heard = self._lengths, length_of(arrays), after
+        if after is not None and lengths is not None:
+
+            def heard(done: int, value: Callable[[], Any]) -> bool:
+                return after(done, lambda: lengths.cut(value(), length))
+
+        return self._fitted(arrays, lambda fitting: self._mixture(fitting, order, heard))
+
+    def _fitted(self, arrays: Mapping[int | str, Any], call: Callable[[Mapping[int | str, Any]], Any]) -> Any:
+        """With texts at a length that is captured, and without the padding in what comes back."""
+        lengths = self._lengths
+        if lengths is None or not self._is_settled:
+            return call(arrays)
+        length = length_of(arrays)
+        made = call(lengths.pad(arrays))
+        return lengths.cut(made, length) if made is not None else None
+
+    def _mixture(self, arrays: Mapping[int | str, Any], order: Sequence[int], after: After | None) -> Any:
         found = self._forms.get(_shape(arrays))
         if found is None or found[1] is None:
             return None
-        if _count(arrays) > found[0].ladder[-1]:
-            return self._in_pieces(arrays, lambda part: self.mixture(part, order))
+        if count_of(arrays) > found[0].ladder[-1]:
+            return self._in_pieces(arrays, lambda part: self._mixture(part, order, None))
         with self._run(arrays, found[0], found[1]) as run:
             return run.mixture(order, after)
 
@@ -107,7 +136,7 @@ class Networks:
 
     def _in_pieces(self, arrays: Mapping[int | str, Any], call: Callable[[Mapping[int | str, Any]], Any]) -> Any:
         """Batches larger than the ladder, one part after another."""
-        found, total = self._forms.get(_shape(arrays)), _count(arrays)
+        found, total = self._forms.get(_shape(arrays)), count_of(arrays)
         if found is None or total <= found[0].ladder[-1]:
             return call(arrays)
         top = found[0].ladder[-1]
@@ -135,13 +164,13 @@ class Networks:
 
         def compute() -> Any:
             given = {key: torch.from_numpy(array.copy()).to(self.device.place) for key, array in arrays.items()}
-            return alike(self._calls[place](given), _array)
+            return alike(self._as_they_are[place](given), _array)
 
         return self._in_lane(compute)
 
     def _apart(self, arrays: Mapping[int | str, Any], form: Form, place: int) -> Any:
         """One network by itself: captured as a member, or never."""
-        count = _count(arrays)
+        count = count_of(arrays)
         size = form.step(count)
         assert size is not None
         graph = form.graphs[place].get(size)
@@ -179,149 +208,21 @@ class Networks:
             return _Whole(result, end.seconds_since(start))
 
         asked = time.monotonic()
-        whole = _result(device, the_lane().submit(next(_numbers), work))
+        whole = result_of(device, the_lane().submit(next(numbers), work))
         add_usage(whole.seconds, max(0.0, time.monotonic() - asked - whole.seconds))
         return whole.result
 
 
-class Run:
-    """One batch on the device: its stages go through the lane in their turn, after those of older batches."""
-
-    def __init__(
-        self, device: Device, form: Form, mix: Mix | None, arrays: Mapping[int | str, Any], berth: Berth
-    ) -> None:
-        self._device, self._form, self._mix, self._berth = device, form, mix, berth
-        self._number = next(_numbers)
-        self._count = _count(arrays)
-        size = form.step(self._count)
-        assert size is not None
-        self._size = size
-        self._asked = time.monotonic()
-        self._uploaded = bring(device, arrays, berth, self._count)
-        self._stages: list[Future[Stage]] = []
-        self._told = 0
-
-    def output(self) -> Any:
-        """What the only network gives."""
-        self._submit(self._form.graphs[0][self._size], self._collect_all)
-        results = iter(self._fetch(0))
-        self._tell(0)
-        return alike(self._form.graphs[0][self._size].outputs, lambda _: next(results))
-
-    def mixture(self, order: Sequence[int], after: After | None) -> Any:
-        """The combination of the networks, in this order until `after` says stop."""
-        if after is None and self._size in self._form.together and len(order) == len(self._form.graphs):
-            self._submit(self._form.together[self._size], self._collect_all)
-            return self._finish(0)
-        ahead = len(order) if after is None else _AHEAD
-        for turn in range(min(ahead, len(order))):
-            self._submit_turn(order, turn, is_asked=after is not None)
-        if after is None:
-            return self._finish(len(order) - 1)
-        for turn in range(len(order) - 1):
-            self._wait(turn)
-            self._tell(turn)
-            if not after(turn + 1, lambda turn=turn: self._result(turn)[0]):  # type: ignore[misc]
-                return self._finish(turn)
-            if turn + _AHEAD < len(order):
-                self._submit_turn(order, turn + _AHEAD, is_asked=True)
-        return self._finish(len(order) - 1)
-
-    def _submit_turn(self, order: Sequence[int], turn: int, *, is_asked: bool) -> None:
-        """One network's stage; its combination with those before is fetched if somebody may ask for it."""
-        mix, place = self._mix, order[turn]
-        assert mix is not None
-        is_fetched = is_asked or turn == len(order) - 1
-        total = sum(mix.weights[each] for each in order[: turn + 1])
-        graph, sums = self._form.graphs[place][self._size], self._berth.sums[0][: self._count]
-        target = self._berth.results_there[turn % 2][0][: self._count]
-
-        def collect(_: int) -> None:
-            mix.add(sums, graph.outputs[: self._count], place, is_first=turn == 0)
-            if is_fetched:
-                torch.div(sums, total, out=target)
-
-        self._submit(graph, collect, is_fetched=is_fetched)
-
-    def _collect_all(self, turn: int) -> None:
-        outputs = self._form.together[self._size].outputs if self._mix else self._form.graphs[0][self._size].outputs
-        for source, target in zip(leaves(outputs), self._berth.results_there[turn % 2], strict=True):
-            target[: self._count].copy_(source[: self._count])
-
-    def _submit(self, graph: Graph, collect: Callable[[int], None], *, is_fetched: bool = True) -> None:
-        turn = len(self._stages)
-        stage = Stage(self._device, self._form, self._berth, self._count)
-        work = lambda: stage.start(graph, self._uploaded, lambda: collect(turn), turn, is_fetched=is_fetched)  # noqa: E731
-        future: Future[Stage] = the_lane().submit(self._number, work)
-        self._stages.append(future)
-        self._berth.last = lambda: _settled(future)
-
-    def _wait(self, turn: int) -> None:
-        """Return when the results of this stage have arrived."""
-        stage = _result(self._device, self._stages[turn])
-        for mark in stage.arrived or [stage]:
-            mark.wait()
-
-    def _result(self, turn: int) -> list[Any]:
-        """Copies of what has arrived."""
-        return [result[: self._count].numpy().copy() for result in self._berth.results[turn % 2]]
-
-    def _fetch(self, turn: int) -> list[Any]:
-        self._wait(turn)
-        return self._result(turn)
-
-    def _finish(self, turn: int) -> Any:
-        result = self._fetch(turn)[0]
-        self._tell(turn)
-        return result
-
-    def _tell(self, turn: int) -> None:
-        """What the stages up to this one have used, but for what was told before."""
-        used, now = sum(future.result().seconds() for future in self._stages[self._told : turn + 1]), time.monotonic()
-        add_usage(used, max(0.0, now - self._asked - used))
-        self._told, self._asked = turn + 1, now
+def _shape(arrays: Mapping[int | str, Any]) -> tuple[Any, ...]:
+    return tuple((key, array.dtype.str, array.shape[1:]) for key, array in arrays.items())
 
 
-class Stage:
-    """One network's, or all networks', work on a batch."""
+def _shape_of_item(item: Mapping[int | str, Any]) -> tuple[Any, ...]:
+    return tuple((key, row.dtype.str, row.shape) for key, row in item.items())
 
-    def __init__(self, device: Device, form: Form, berth: Berth, count: int) -> None:
-        self._device, self._form, self._berth, self._count = device, form, berth, count
-        self._begin: Any = None
-        self._end: Any = None
-        self.arrived: list[Any] = []
-        """The marks of its results, if they are fetched."""
 
-    def start(
-        self, graph: Graph, uploaded: Sequence[Any], collect: Callable[[], None], turn: int, *, is_fetched: bool
-    ) -> Stage:
-        """Put it on the device; on the lane's thread."""
-        device, berth, count = self._device, self._berth, self._count
-        with torch.inference_mode():
-            for mark in uploaded:
-                device.wait_for(mark)
-            self._begin = device.mark()
-            device.launch(self._bring_in)
-            device.replay(graph, count)
-            device.launch(collect)
-            self._end = device.mark()
-            if is_fetched:
-                pairs = zip(berth.results_there[turn % 2], berth.results[turn % 2], strict=True)
-                self.arrived = [device.download(there[:count], here[:count]) for there, here in pairs]
-        return self
-
-    def _bring_in(self) -> None:
-        # Always: another batch, or the network itself, may have written there since.
-        for key, there in self._berth.rows_there.items():
-            self._form.inputs[key][: self._count].copy_(there[: self._count])
-
-    def wait(self) -> None:
-        """Return when it has ended on the device."""
-        self._end.wait()
-
-    def seconds(self) -> float:
-        """What it took there; only once it has ended."""
-        return float(self._end.seconds_since(self._begin))
+def _array(tensor: Any) -> Any:
+    return (tensor.float() if tensor.dtype is torch.bfloat16 else tensor).cpu().numpy()
 
 
 class _Whole:
@@ -333,31 +234,3 @@ class _Whole:
 
     def wait(self) -> None:
         """It has ended."""
-
-
-def _result(device: Device, future: Future[Any]) -> Any:
-    try:
-        return future.result()
-    except Exception as error:
-        device.check(error)
-        raise
-
-
-def _settled(future: Future[Stage]) -> None:
-    """Wait for the end of a stage, whatever became of it."""
-    if future.exception() is None:
-        stage = future.result()
-        for mark in stage.arrived or [stage]:
-            mark.wait()
-
-
-def _count(arrays: Mapping[int | str, Any]) -> int:
-    return len(next(iter(arrays.values())))
-
-
-def _shape(arrays: Mapping[int | str, Any]) -> tuple[Any, ...]:
-    return tuple((key, array.dtype.str, array.shape[1:]) for key, array in arrays.items())
-
-
-def _array(tensor: Any) -> Any:
-    return (tensor.float() if tensor.dtype is torch.bfloat16 else tensor).cpu().numpy()
