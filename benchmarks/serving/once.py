@@ -49,11 +49,14 @@ LEASE_S = 2.0
 # A dead process's keys are free so soon after its last renewal; who waits looks twice as often as that.
 DEAF_S = 0.5
 DEATH_BATCH_S = 0.1
+# A replica of a cluster's primary waits for a second, and then asks the others for their votes.
+FAILOVER_S = 3.0
 OVERLOAD = 1.2
 FAULT_LOAD = 0.5
 UNHURRIED = "Timebound-Timeout-Ms: 30000\r\n"
 BARS = (
     *zero("computed_twice", "unanswered", "wrong", "late_redis_faults", "failed_redis_faults"),
+    Bar("failovers", at_least=1),
     Bar("sharing_equal", at_least=1),
     Bar("taken_over", at_least=1),
     # The first keys that are free start a batch, the others wait for it: one more batch. Busy cores add 0.05 s.
@@ -167,11 +170,14 @@ class Run:
         plan = self._plan
         with self._store() as redis, self._two(redis) as (ports, _), Nginx(ports) as nginx:
             rate = FAULT_LOAD * self._capacity(nginx.port)
-            troubles = _Troubles(redis, ports, plan.fault_s)
+            each_s = max(plan.fault_s, FAILOVER_S) if self._is_cluster else plan.fault_s
+            troubles = _Troubles(redis, ports, each_s)
             say(f"faults: {rate:.0f}/s for {troubles.seconds:.0f} s; Redis is killed, restarted, paused and resumed")
             troubles.start()
             record = drive(OnceTraffic(nginx.port), [Phase(rate, troubles.seconds)], self._seed)
             troubles.join()
+            if isinstance(redis, Cluster):
+                self.figures["failovers"] = redis.failovers
         attempts = [attempt for question in record.questions for attempt in question.attempts]
         self.figures["fault_requests"] = len(record.questions)
         self.figures["fault_fallbacks"] = sum(attempt.quality == "fallback" for attempt in attempts)

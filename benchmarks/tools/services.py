@@ -94,6 +94,8 @@ class Cluster:
         self._nodes: dict[int, subprocess.Popen[bytes]] = {}
         self._ports = [free_port() for _ in range(4)]
         self._first = self._ports[0]
+        self.failovers = 0
+        """How often the replica was the primary when the one before was started again."""
 
     @property
     def url(self) -> str:
@@ -123,6 +125,7 @@ class Cluster:
 
     def start(self) -> None:
         """Start what was killed; it finds its place as a replica."""
+        self.failovers += _ask(self._ports[3], "ROLE").startswith("master")
         self._start(self._first)
 
     def pause(self) -> None:
