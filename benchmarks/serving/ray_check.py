@@ -1,12 +1,15 @@
 """What Ray Serve costs Timebound, and what of the promises is left there: plain and on Ray, in turn, on one machine.
 
 Parts: `cost` (10 ms of work per item, one replica, beside `timebound serve`; echo, beside the echo of Ray alone),
-`overload` (1.2x of two replicas that share a Redis; clients leave at 250 ms and send again, twice), `kill` (kill -9 of
-one of them at half load) and `reload` (another user_config at half load). There is one node: Ray's ingress, the
-replicas, Redis and the clients share the cores.
+`overload` (1.2x of two replicas that share a Redis; clients leave at 250 ms and send again, twice), `reload` (another
+user_config at half load), `surge` (new code at half load: new replicas before the old ones go), `kill` (kill -9 of one
+of them at half load) and `nodes` (a head and two nodes in networks of their own, a replica on each: the overload again,
+and every process of one node killed at 0.4 times the load). Ray's ingress, the replicas, Redis and the clients share
+the cores. `nodes` needs root and iproute2, and is left out where it cannot run.
 
 The exit code is 1 if Ray takes more than a twentieth of the throughput or more than 2 ms, if a request is not answered,
-computed twice or, but for one in a thousand, late; or if a reload makes one late.
+computed twice or, but for one in a thousand, late; if a reload makes one late; or if a dead replica or node makes more
+late, or has more computed twice, than can have been in work there.
 """
 
 import argparse
@@ -20,7 +23,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -32,17 +34,24 @@ from benchmarks.tools.bars import Bar, conclude, zero
 from benchmarks.tools.commandline import Failed, add_choice, finish, options_parser, say
 from benchmarks.tools.contestants import ROOT, timebound
 from benchmarks.tools.load import HOST, EchoTraffic, Traffic, answers_right, free_port, measure
-from benchmarks.tools.openloop import Record, drive
-from benchmarks.tools.processes import Server, StartError
+from benchmarks.tools.namespaces import Namespace, join, may_make_networks
+from benchmarks.tools.openloop import DEADLINE_S, Record, drive
+from benchmarks.tools.processes import Absent, Server, StartError
 from benchmarks.tools.ray_cluster import Cluster, is_installed, timebound_app
 from benchmarks.tools.seen import SEEN_ENV, count_seen, repeats
-from benchmarks.tools.services import Redis
+from benchmarks.tools.services import Redis, RedisByFile
 from timebound.lab.load.attempts import End
 from timebound.lab.load.schedule import Phase
 
-PARTS = ("cost", "overload", "reload", "kill")  # the last one leaves one replica
+PARTS = ("cost", "overload", "reload", "surge", "kill", "nodes")  # `kill` leaves one replica
 OVERLOAD = 1.2
 HALF = 0.5
+# What one node can do when the other is gone.
+NODE_LOAD = 0.4
+HEAD, NODES = "10.77.0.1", ("10.77.0.2", "10.77.0.3")
+# Ray needs so long to start two replicas and have two others leave.
+SURGE_S = 24.0
+LAST_WORK_S = 1.0
 UNHURRIED = "Timebound-Timeout-Ms: 30000\r\n"
 BARS = (
     # Short rounds differ by more than what is measured.
@@ -52,8 +61,16 @@ BARS = (
     *zero("ray_unanswered", "ray_twice"),
     # A short run has fewer than a thousand attempts.
     Bar("ray_late_share", at_most=0.001, is_quick=False),
-    *zero("ray_kill_unanswered", "ray_reload_unanswered"),
+    *zero("ray_kill_unanswered", "ray_reload_unanswered", "ray_surge_unanswered", "ray_surge_twice"),
     Bar("ray_reload_late", at_most=0, is_quick=False),
+    # Of what can have been in work at the dead one: its share of what comes within a deadline.
+    Bar("ray_kill_late_of_flight", at_most=1),
+    Bar("ray_kill_twice_of_flight", at_most=1),
+    *zero("ray_nodes_unanswered", "ray_nodes_twice"),
+    Bar("ray_nodes_late_share", at_most=0.001, is_quick=False),
+    *zero("ray_node_lost_unanswered"),
+    Bar("ray_node_lost_late_of_flight", at_most=1),
+    Bar("ray_node_lost_twice_of_flight", at_most=1),
 )
 
 EXAMPLES = """\
@@ -87,21 +104,36 @@ class Run:
         self._seed: int = options.seed
         self._plan = plan
         self._release = 0
+        self._grace = 10
         self.figures: dict[str, float] = {}
 
     def all(self) -> dict[str, float]:
         """Every part that was asked for."""
-        with ExitStack() as running:
-            folder = Path(running.enter_context(tempfile.TemporaryDirectory(prefix="ray-check-")))
-            self._seen = folder / "seen"
-            self._seen.mkdir()
-            self._redis = running.enter_context(Redis())
-            say("starting Ray with its ingress and the replicas")
-            self._cluster = running.enter_context(Cluster(variables={SEEN_ENV: str(self._seen)}))
-            self._deploy()
-            for part in self._parts:
-                getattr(self, f"_{part}")()
+        here = [part for part in self._parts if part != "nodes"]
+        if here:
+            self._on_one_node(here)
+        if "nodes" in self._parts:
+            try:
+                self._nodes()
+            except Absent as reason:
+                say(f"nodes: left out: {reason}")
         return self.figures
+
+    def _on_one_node(self, parts: Sequence[str]) -> None:
+        with ExitStack() as running, Redis() as redis:
+            self._prepare(running, redis.url)
+            say("starting Ray with its ingress and the replicas")
+            # More cores than there are, so that new replicas find room beside the old ones.
+            self._cluster = running.enter_context(Cluster(4, {SEEN_ENV: str(self._seen)}))
+            self._deploy()
+            for part in parts:
+                getattr(self, f"_{part}")()
+
+    def _prepare(self, running: ExitStack, store: str) -> None:
+        folder = Path(running.enter_context(tempfile.TemporaryDirectory(prefix="ray-check-")))
+        self._store = store
+        self._seen = folder / "seen"
+        self._seen.mkdir()
 
     # ------------------------------------------------------------------ parts
 
@@ -124,38 +156,61 @@ class Run:
         self.figures |= rows.medians()
 
     def _overload(self) -> None:
-        rate = OVERLOAD * self._capacity
-        say(f"overload: {OVERLOAD}x, {rate:.0f}/s for {self._plan.overload_s:.0f} s")
-        before = repeats(count_seen(self._seen))
-        record = drive(OnceTraffic(self._cluster.port), [Phase(rate, self._plan.overload_s)], self._seed)
-        time.sleep(1.0)  # what runs is finished, and counted
-        attempts = [attempt for question in record.questions for attempt in question.attempts]
-        self.figures["ray_overload_attempts"] = len(attempts)
-        self.figures["ray_unanswered"] = _unanswered(record)
-        self.figures["ray_twice"] = repeats(count_seen(self._seen)) - before
-        self.figures["ray_late_share"] = _late(record) / len(attempts)
-        self.figures["ray_full_share"] = sum(attempt.quality == "full" for attempt in attempts) / len(attempts)
+        self._overloaded("ray_", self._capacity())
 
-    def _kill(self) -> None:
-        victim = min(self._replicas())
-        say("kill: one of two replicas at half load")
-        record = self._disturbed(lambda: os.kill(victim, signal.SIGKILL))
-        self.figures["ray_kill_unanswered"] = _unanswered(record)
-        self.figures["ray_kill_late"] = _late(record)
-        self.figures["ray_kill_lost"] = _count(record, End.LOST)
+    def _overloaded(self, prefix: str, capacity: float) -> None:
+        rate = OVERLOAD * capacity
+        say(f"overload: {OVERLOAD}x, {rate:.0f}/s for {self._plan.overload_s:.0f} s")
+        before = self._repeats()
+        record = drive(OnceTraffic(self._cluster.port), [Phase(rate, self._plan.overload_s)], self._seed)
+        attempts = [attempt for question in record.questions for attempt in question.attempts]
+        self.figures[f"{prefix}overload_attempts"] = len(attempts)
+        self.figures[f"{prefix}unanswered"] = _unanswered(record)
+        self.figures[f"{prefix}twice"] = self._repeats() - before
+        self.figures[f"{prefix}late_share"] = _late(record) / len(attempts)
+        self.figures[f"{prefix}full_share"] = sum(attempt.quality == "full" for attempt in attempts) / len(attempts)
 
     def _reload(self) -> None:
         say("reload: another user_config at half load")
         before = self._workers()
-        record = self._disturbed(lambda: self._deploy(is_up=lambda: True))
+        record = self._disturbed(HALF * self._capacity(), lambda: self._deploy(is_up=lambda: True))
         if self._workers() & before:
             raise StartError("Ray did not bring the new user_config to both replicas")
         self.figures["ray_reload_unanswered"] = _unanswered(record)
         self.figures["ray_reload_late"] = _late(record)
 
-    def _disturbed(self, trouble: Callable[[], object]) -> Record:
-        """Half load, and the trouble when a third of it is over."""
-        rate, seconds = HALF * self._capacity, self._plan.fault_s
+    def _surge(self) -> None:
+        say("surge: new code at half load")
+        before, twice = self._replicas(), self._repeats()
+        self._grace += 1  # another argument is as good as other code: Ray replaces the replicas
+
+        def deploy() -> None:
+            self._deploy(is_up=lambda: len(now := self._replicas()) == 2 and not now & before)
+
+        record = self._disturbed(HALF * self._capacity(), deploy, SURGE_S)
+        self.figures["ray_surge_unanswered"] = _unanswered(record)
+        self.figures["ray_surge_late"] = _late(record)
+        self.figures["ray_surge_twice"] = self._repeats() - twice
+
+    def _kill(self) -> None:
+        victim = min(self._replicas())
+        say("kill: one of two replicas at half load")
+        self._lost("ray_kill", HALF, lambda: os.kill(victim, signal.SIGKILL))
+
+    def _lost(self, prefix: str, load: float, trouble: Callable[[], object]) -> None:
+        """One of two dies under load."""
+        rate, twice = load * self._capacity(), self._repeats()
+        record = self._disturbed(rate, trouble)
+        in_flight = max(1.0, rate * DEADLINE_S / 2)
+        self.figures[f"{prefix}_unanswered"] = _unanswered(record)
+        self.figures[f"{prefix}_late"] = _late(record)
+        self.figures[f"{prefix}_cut"] = _count(record, End.LOST)
+        self.figures[f"{prefix}_late_of_flight"] = _late(record) / in_flight
+        self.figures[f"{prefix}_twice_of_flight"] = (self._repeats() - twice) / in_flight
+
+    def _disturbed(self, rate: float, trouble: Callable[[], object], seconds: float = 0.0) -> Record:
+        """So many requests a second, and the trouble when a third of the time is over."""
+        seconds = max(seconds, self._plan.fault_s)
         timer = threading.Timer(seconds / 3, trouble)
         timer.start()
         try:
@@ -163,25 +218,58 @@ class Run:
         finally:
             timer.join()
 
+    def _nodes(self) -> None:
+        if not may_make_networks():
+            raise Absent("it makes networks, which needs root and /dev/net/tun")
+        say("nodes: a head and two nodes in networks of their own, with a replica on each")
+        with ExitStack() as running:
+            enter = running.enter_context
+            head, *nodes = (enter(Namespace(name)) for name in ("head", "node1", "node2"))
+            join(head, nodes, (HEAD, *NODES))
+            redis = enter(RedisByFile())
+            self._prepare(running, redis.url)
+            variables = {SEEN_ENV: str(self._seen)}
+            self._cluster = enter(Cluster(0, variables, host=HEAD, network=head))
+            for number, (node, host) in enumerate(zip(nodes, NODES, strict=True), 1):
+                self._cluster.add_node(f"node{number}", node, host, cores=1)
+            with head.entered():
+                once = self._once(cores=1)
+                self._cluster.deploy(once, is_up=lambda: self._seen_from(head))
+                self._overloaded("ray_nodes_", self._capacity())
+                say("nodes: one of two is lost")
+                self._lost("ray_node_lost", NODE_LOAD, nodes[1].kill)
+
+    def _seen_from(self, network: Namespace) -> bool:
+        with network.entered():
+            return len(self._replicas()) == 2
+
+    def _repeats(self) -> int:
+        time.sleep(LAST_WORK_S)  # what runs is finished, and counted
+        return repeats(count_seen(self._seen))
+
     # ------------------------------------------------------------------ servers
 
     def _deploy(self, is_up: Callable[[], bool] | None = None) -> None:
         """All applications; the two replicas of the first load their code again if they are up."""
         self._release += 1
         apps = ROOT / "benchmarks/serving/apps"
-        shared = {"store": self._redis.url, "slots": 1}
-        once = timebound_app(apps / "once_app.py", 2, options=shared, user_config={"release": self._release}, cores=0.5)
         one = timebound_app(apps / "once_app.py", options={"slots": 1}, cores=0.1)
         echo = timebound_app(apps / "echo_app.py", options={"slots": 1}, cores=0.1)
         rays = {"import_path": "benchmarks.serving.apps.ray_echo_app:app", "args": {}}
         own: dict[str, Any] = {"deployments": [{"name": "Echo", "ray_actor_options": {"num_cpus": 0.1}}]}
         self._cluster.deploy(
-            {**once, "name": "once", "route_prefix": "/"},
+            {**self._once(cores=0.5), "name": "once", "route_prefix": "/"},
             {**one, "name": "one", "route_prefix": "/one"},
             {**echo, "name": "echo", "route_prefix": "/echo"},
             {**rays, **own, "name": "ray", "route_prefix": "/ray"},
             is_up=is_up or self._is_up,
         )
+
+    def _once(self, *, cores: float) -> dict[str, Any]:
+        """Two replicas that share the Redis; new ones come before old ones go."""
+        shared = {"store": self._store, "slots": 1, "grace": self._grace}
+        config = {"user_config": {"release": self._release}, "max_surge_percent": 100}
+        return timebound_app(ROOT / "benchmarks/serving/apps/once_app.py", 2, options=shared, cores=cores, **config)
 
     def _is_up(self) -> bool:
         port = self._cluster.port
@@ -211,7 +299,6 @@ class Run:
         with Server(app, timebound(app, flags), {}, lambda: answers_right(OnceTraffic(port))):
             yield port
 
-    @cached_property
     def _capacity(self) -> float:
         """What the two replicas compute together, in full and without hurry."""
         traffic = OnceTraffic(self._cluster.port, UNHURRIED)

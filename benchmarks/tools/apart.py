@@ -5,7 +5,6 @@ way of the requests is slow.
 """
 
 import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -18,7 +17,7 @@ from benchmarks.tools.load import answers_right, local_address
 from benchmarks.tools.namespaces import Namespace
 from benchmarks.tools.processes import Server
 from benchmarks.tools.seen import SEEN_ENV
-from benchmarks.tools.services import program
+from benchmarks.tools.services import RedisByFile, program
 from benchmarks.tools.slow_link import FAR, NEAR, SlowLink
 from benchmarks.tools.upstack import APP
 from timebound.config import Config
@@ -67,12 +66,12 @@ class Apart:
         self.seen.mkdir()
         self._near, far = enter(Namespace("near")), enter(Namespace("far"))
         enter(SlowLink(self._near, far, round_trip_s=self._round_trip_s, loss=self._loss))
-        self._redis(folder)
+        redis = enter(RedisByFile())
         for place, (network, host, proxy) in enumerate(((self._near, _HERE, _HERE), (far, FAR, NEAR))):
             cores = share_of(sorted(os.sched_getaffinity(0)), place, 2)
             where = ["--host", host, "--port", str(_SERVER)]
             where += ["--trusted-proxies", proxy] if self._is_believed else []
-            store = ["--store", f"unix://{folder}/redis.sock"]
+            store = ["--store", redis.url]
             serve = [sys.executable, "-m", "timebound", "serve", str(APP), *where, *store, *self._options]
             pinned = ["taskset", "-c", ",".join(map(str, cores)), *serve]
             enter(self._server(f"server at {host}", network.inside(*pinned), host, _SERVER))
@@ -91,10 +90,3 @@ class Apart:
                 return answers_right(traffic)
 
         return Server(name, command, {SEEN_ENV: str(self.seen)}, answers)
-
-    def _redis(self, folder: Path) -> None:
-        path = folder / "redis.sock"
-        words = ["--port", "0", "--unixsocket", str(path), "--save", "", "--appendonly", "no", "--dir", str(folder)]
-        process = subprocess.Popen([program("redis-server", "redis-server"), *words], stdout=subprocess.DEVNULL)
-        self._all.callback(process.wait)
-        self._all.callback(process.kill)

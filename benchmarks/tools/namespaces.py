@@ -35,21 +35,41 @@ class Namespace:
 
     def __exit__(self, *_: object) -> None:
         with suppress(OSError):
-            left = subprocess.run(["ip", "netns", "pids", self.name], check=False, capture_output=True, text=True)
-            for pid in left.stdout.split():  # such as a name server for containers: all of it was started in here
-                with suppress(ProcessLookupError):
-                    os.kill(int(pid), signal.SIGKILL)
+            self.kill()  # such as a name server for containers: all of it was started in here
             subprocess.run(["ip", "netns", "del", self.name], check=False, capture_output=True)
 
     def inside(self, *command: str) -> list[str]:
         """The command, to be run in this network. (Not `ip netns exec`: that mounts a /sys without control groups.)"""
         return ["nsenter", f"--net={self.path}", "--", *command]
 
+    def kill(self) -> None:
+        """End everything that runs in this network, at once and without a word."""
+        left = subprocess.run(["ip", "netns", "pids", self.name], check=False, capture_output=True, text=True)
+        for pid in left.stdout.split():
+            with suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
+
     @contextmanager
     def entered(self) -> Iterator[None]:
         """This thread is in this network meanwhile."""
         with in_network(self.path):
             yield
+
+
+def join(hub: Namespace, others: Sequence[Namespace], addresses: Sequence[str]) -> None:
+    """Put networks on one switch, which is in the hub; the addresses are theirs in this order, the hub's first.
+
+    All of it goes with the networks.
+    """
+    _run(*hub.inside("ip", "link", "add", "switch", "type", "bridge"))
+    _run(*hub.inside("ip", "address", "add", f"{addresses[0]}/24", "dev", "switch"))
+    _run(*hub.inside("ip", "link", "set", "switch", "up"))
+    for number, (other, address) in enumerate(zip(others, addresses[1:], strict=True)):
+        port = f"port{number}"
+        _run(*hub.inside("ip", "link", "add", port, "type", "veth", "peer", "name", "line", "netns", other.name))
+        _run(*hub.inside("ip", "link", "set", port, "master", "switch", "up"))
+        _run(*other.inside("ip", "address", "add", f"{address}/24", "dev", "line"))
+        _run(*other.inside("ip", "link", "set", "line", "up"))
 
 
 @contextmanager

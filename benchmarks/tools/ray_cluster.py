@@ -1,14 +1,15 @@
-"""A Ray of one's own on this machine: one head with few resources, apart from any other, and nothing left of it."""
+"""A Ray of one's own on this machine: a head, perhaps nodes, apart from any other, and nothing left of it."""
 
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from secrets import token_hex
@@ -16,6 +17,7 @@ from typing import Any, Self
 from uuid import uuid4
 
 from benchmarks.tools.load import HOST, free_port
+from benchmarks.tools.namespaces import Namespace
 from benchmarks.tools.processes import StartError
 from timebound.lab.load.launch import die_with_parent
 
@@ -34,6 +36,13 @@ NODE = {
 }
 """What docs/ray.md says to set on each node."""
 
+_APART = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_AUTH_MODE": "token",  # its own: whoever else is on this machine has no business here
+    "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "1",  # nobody else sends requests here
+    "RAY_SERVE_HAPROXY_NBTHREAD": "1",
+}
+
 _SHUT_DOWN = "import ray, sys; from ray import serve; ray.init(sys.argv[1], namespace='serve'); serve.shutdown()"
 
 
@@ -43,54 +52,86 @@ def is_installed() -> bool:
 
 
 class Cluster:
-    """One head node, entered when it takes applications. `variables` come on top of `NODE`."""
+    """One head node, entered when it takes applications. `variables` come on top of `NODE`.
 
-    def __init__(self, cores: int = 2, variables: Mapping[str, str] | None = None) -> None:
+    In a `network` of its own it has the address `host` there; then `add_node` can give it nodes in other networks.
+    """
+
+    def __init__(
+        self,
+        cores: int = 2,
+        variables: Mapping[str, str] | None = None,
+        *,
+        host: str = HOST,
+        network: Namespace | None = None,
+    ) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="tbray-")  # short: Ray's sockets lie below it
         self._tag = uuid4().hex
-        self._address = f"{HOST}:{free_port()}"
+        self._host = host
+        self._network = network
+        self._address = f"{host}:{free_port()}"
         self._cores = cores
         self.port = free_port()
         """Where its ingress listens."""
-        self.environment = {**os.environ, **NODE, **self._places(), **(variables or {}), _TAG: self._tag}
+        own = {_TAG: self._tag, "RAY_ADDRESS": self._address, "RAY_AUTH_TOKEN": token_hex(32)}
+        self.environment = {**os.environ, **NODE, **_APART, **self._places("head"), **(variables or {}), **own}
         self._head: subprocess.Popen[bytes] | None = None
+        self._nodes: list[subprocess.Popen[bytes]] = []
         self._deployed = 0
 
-    def _places(self) -> dict[str, str]:
+    def _places(self, node: str) -> dict[str, str]:
         """Files and ports that are the same for every Ray of a machine unless something is said."""
-        folder = self._folder.name
+        folder = f"{self._folder.name}/ha-{node}"
         return {
-            "RAY_ADDRESS": self._address,
-            "RAY_USAGE_STATS_ENABLED": "0",
-            "RAY_AUTH_MODE": "token",
-            "RAY_AUTH_TOKEN": token_hex(32),  # its own: whoever else is on this machine has no business here
-            "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "1",  # nobody else sends requests here
-            "RAY_SERVE_HAPROXY_NBTHREAD": "1",
-            "RAY_SERVE_HAPROXY_CONFIG_FILE_LOC": f"{folder}/ha/haproxy.cfg",
-            "RAY_SERVE_HAPROXY_SOCKET_PATH": f"{folder}/ha/admin.sock",
-            "RAY_SERVE_HAPROXY_METRICS_SOCKET_PATH": f"{folder}/ha/metrics.sock",
-            "RAY_SERVE_HAPROXY_SERVER_STATE_BASE": f"{folder}/ha",
-            "RAY_SERVE_HAPROXY_SERVER_STATE_FILE": f"{folder}/ha/server-state",
+            "RAY_SERVE_HAPROXY_CONFIG_FILE_LOC": f"{folder}/haproxy.cfg",
+            "RAY_SERVE_HAPROXY_SOCKET_PATH": f"{folder}/admin.sock",
+            "RAY_SERVE_HAPROXY_METRICS_SOCKET_PATH": f"{folder}/metrics.sock",
+            "RAY_SERVE_HAPROXY_SERVER_STATE_BASE": folder,
+            "RAY_SERVE_HAPROXY_SERVER_STATE_FILE": f"{folder}/server-state",
             "RAY_SERVE_HAPROXY_METRICS_PORT": str(free_port()),
             "RAY_SERVE_HAPROXY_STATS_PORT": str(free_port()),
         }
 
     def __enter__(self) -> Self:
         port = self._address.rpartition(":")[2]
-        size = ["--num-cpus", str(self._cores), "--object-store-memory", "80000000"]
-        small = ["--include-dashboard", "false", "--include-log-monitor", "false", "--disable-usage-stats"]
-        where = ["--port", port, "--temp-dir", f"{self._folder.name}/ray"]
-        with self._log("head").open("wb") as log:
-            self._head = subprocess.Popen(
-                [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", *size, *small, *where],
-                env={name: value for name, value in self.environment.items() if name != "RAY_ADDRESS"},
+        small = ["--include-dashboard", "false", "--temp-dir", f"{self._folder.name}/ray"]
+        self._head = self._start("head", self._network, self._host, self._cores, "--head", "--port", port, *small)
+        return self
+
+    def add_node(self, name: str, network: Namespace, host: str, cores: int) -> None:
+        """One node more, at the address `host` of that network. It is lost when its processes are."""
+        self._wait_for_head()
+        self._nodes.append(self._start(name, network, host, cores, "--address", self._address))
+
+    def _start(
+        self, name: str, network: Namespace | None, host: str, cores: int, *role: str
+    ) -> subprocess.Popen[bytes]:
+        size = ["--num-cpus", str(cores), "--object-store-memory", "80000000"]
+        size += ["--node-ip-address", host] if network is not None else []
+        quiet = ["--include-log-monitor", "false", "--disable-usage-stats"]
+        command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", *role, *size, *quiet]
+        known = {each: value for each, value in self.environment.items() if each != "RAY_ADDRESS"}
+        with self._log(name).open("wb") as log:
+            return subprocess.Popen(
+                network.inside(*command) if network is not None else command,
+                env={**known, **self._places(name)},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
                 preexec_fn=die_with_parent,  # noqa: PLW1509 - whoever starts one has no threads that hold locks
             )
-        return self
+
+    def _wait_for_head(self) -> None:
+        end = time.monotonic() + START_S
+        host, _, port = self._address.rpartition(":")
+        while True:
+            with self._network.entered() if self._network is not None else nullcontext(), suppress(OSError):
+                socket.create_connection((host, int(port)), 1.0).close()
+                return
+            if time.monotonic() > end:
+                raise StartError(f"Ray's head did not start in {START_S:.0f} s.\n{self.said()}")
+            time.sleep(0.1)
 
     def __exit__(self, *error: object) -> None:
         self.stop()
@@ -100,8 +141,10 @@ class Cluster:
         """`serve run` a config file with these, and wait until `is_up` says so."""
         self._deployed += 1
         file = Path(self._folder.name) / f"config-{self._deployed}.yaml"
-        http = {"host": HOST, "port": self.port}
-        file.write_text(json.dumps({"http_options": http, "applications": applications}))  # JSON is YAML
+        # Replicas listen at this host too, and the ingress on another node must reach them there.
+        http = {"host": HOST if self._network is None else "0.0.0.0", "port": self.port}
+        front = {"proxy_location": "HeadOnly", "http_options": http}
+        file.write_text(json.dumps({**front, "applications": applications}))  # JSON is YAML
         self._do("deploy", "-m", "ray.serve.scripts", "run", "--non-blocking", str(file))
         end = time.monotonic() + START_S
         while not is_up():
@@ -122,7 +165,8 @@ class Cluster:
             for pid in self.processes():
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-            self._head.wait()
+            for process in (self._head, *self._nodes):
+                process.wait()
             self._head = None
 
     def processes(self) -> dict[int, str]:
@@ -147,6 +191,7 @@ class Cluster:
         while True:
             with self._log(name).open("wb") as log:
                 command = ["nice", "-n", "10", sys.executable, *arguments]  # it takes seconds of a core
+                command = self._network.inside(*command) if self._network is not None else command
                 code = subprocess.call(command, env=self.environment, stdout=log, stderr=subprocess.STDOUT)
             if code == 0:
                 return

@@ -86,6 +86,33 @@ class Redis:
         self._process.send_signal(signal.SIGCONT)
 
 
+class RedisByFile:
+    """A Redis that keeps nothing on disk, reached by a Unix socket: from every network of the machine."""
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="redis-")
+        self._path = Path(self._folder.name) / "redis.sock"
+        self.url = f"unix://{self._path}"
+
+    def __enter__(self) -> Self:
+        where = ["--port", "0", "--unixsocket", str(self._path), "--dir", self._folder.name]
+        nothing = ["--save", "", "--appendonly", "no"]
+        command = [program("redis-server", "redis-server"), *where, *nothing]
+        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        end = time.monotonic() + _START_S
+        while not self._path.exists():
+            if time.monotonic() > end:
+                self.__exit__()
+                raise StartError(f"redis-server made no socket within {_START_S:.0f} s")
+            time.sleep(0.01)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._folder.cleanup()
+
+
 class Cluster:
     """Three primaries of a Redis Cluster, the first with a replica that takes its place when it is killed."""
 
