@@ -32,6 +32,7 @@ ONCE_GOOD = {
     "take_over_limit_s": 0.6,
     "late_redis_faults": 0,
     "failed_redis_faults": 0,
+    "failovers": 1,
     "redis_added_ms": 0.4,
 }
 

@@ -12,6 +12,8 @@ from benchmarks.tools.scaling import (
     flaps,
     hpa,
     hpa_more_s,
+    ray,
+    ray_more_s,
     rule_says_more_s,
     tracking_more_s,
 )
@@ -41,6 +43,13 @@ def test_kubernetes_asks_every_15_seconds_and_not_within_a_tenth_of_the_target()
 
 def test_target_tracking_wants_three_minutes_above_the_target() -> None:
     assert tracking_more_s(Recorded(1, [1.4] * 10)) == 180
+
+
+def test_ray_hears_every_two_seconds_and_waits_for_three_before_it_adds_and_120_before_it_takes_away() -> None:
+    assert ray_more_s(RISING) == 4 + 3
+    assert ray(Recorded(2, [0.75] * 60), 1800)[-1] == 3
+    fewer = ray(Recorded(4, [0.1] * 60), 300)
+    assert (fewer[119], fewer[120], fewer[-1]) == (4, 1, 1)
 
 
 def test_servers_that_are_taken_away_and_brought_back_count_as_flaps() -> None:

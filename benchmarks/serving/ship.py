@@ -46,6 +46,7 @@ from benchmarks.tools.scaling import (
     all_flaps,
     as_figure,
     hpa_more_s,
+    ray_more_s,
     rule_says_more_s,
     tracking_more_s,
 )
@@ -91,6 +92,7 @@ BARS = (
     Bar("rebuild_model_s", at_most=15),
     Bar("rebuild_code_s", at_most=15),
     Bar("scale_up_s", at_most=15),
+    Bar("scale_up_ray_s", at_most=15),
     # A short run begins while the signals are still of what was before.
     Bar("scale_flaps", at_most=0, is_quick=False),
     *zero("guest_exceptions", "guest_workers_lost", "guest_failed"),
@@ -221,6 +223,7 @@ class Run:
             steady = self._signals(stack, STEADY_LOAD, plan.steady_s, before=STEADY_LOAD)
         self.figures["scale_up_s"] = as_figure(rule_says_more_s(busier))
         self.figures["scale_up_hpa_s"] = as_figure(hpa_more_s(busier))
+        self.figures["scale_up_ray_s"] = as_figure(ray_more_s(busier))
         self.figures["scale_up_tracking_s"] = as_figure(tracking_more_s(busier))
         self.figures["scale_flaps"] = all_flaps(steady)
         self.figures["scale_steady_load_ratio"] = round(fmean(steady.ratios), 4)

@@ -1,8 +1,9 @@
-"""What autoscalers would do with a server's `load_ratio`, as it was recorded: one rule, and the clocks of two of them.
+"""What autoscalers would do with a server's recorded `load_ratio`: one rule, and the clocks of three of them.
 
 The rule is the same everywhere: desired = ceil(current x load_ratio / 0.7). Kubernetes' autoscaler asks every 15 s and
 does nothing within a tenth of the target. Target tracking on AWS has means over whole minutes: three above the target
-scale out, fifteen below nine tenths of it scale in.
+scale out, fifteen below nine tenths of it scale in. Ray asks our policy again and again, hears of replicas every two
+seconds, and does what was wanted for 3 s (more) or 120 s (fewer): what docs/ray.md says to set.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,6 +11,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import ceil, inf, isinf
 from statistics import fmean
+from typing import Any
+
+from timebound.ray.policy import policy
 
 TARGET = 0.7
 HPA_PERIOD_S = 15
@@ -18,6 +22,7 @@ _MINUTE_S = 60
 _MINUTES_OUT, _MINUTES_IN = 3, 15
 _SLACK_IN = 0.9
 _LONGEST_S = 1800
+_RAY_HEARS_S, _RAY_UP_S, _RAY_DOWN_S = 2, 3, 120
 
 
 @dataclass(frozen=True)
@@ -92,16 +97,57 @@ def tracking_more_s(recorded: Recorded) -> float:
     return _first(tracking(recorded, _LONGEST_S), lambda servers: servers > recorded.replicas)
 
 
+@dataclass(frozen=True)
+class _Told:
+    value: float
+
+
+@dataclass
+class _Context:
+    """What Ray tells the policy."""
+
+    current_num_replicas: int
+    target_num_replicas: int
+    current_time: float | None
+    policy_state: dict[str, Any]
+    raw_metrics: dict[str, dict[int, list[_Told]]]
+
+
+def ray(recorded: Recorded, seconds: int) -> list[int]:
+    """The replicas that Ray would decide for in each second by `timebound.ray:policy`."""
+    state: dict[str, Any] = {}
+    current, run, told = recorded.replicas, [], 0.0
+    wish, since = current, 0
+    for second in range(seconds):
+        if second % _RAY_HEARS_S == 0:
+            told = recorded.at(second, current)
+        ratios = {"load_ratio": {replica: [_Told(told)] for replica in range(current)}}
+        wanted, state = policy(_Context(current, current, float(second), state, ratios))
+        if (wanted > current) - (wanted < current) != (wish > current) - (wish < current):
+            since = second
+        wish = wanted
+        if wish != current and second - since >= (_RAY_UP_S if wish > current else _RAY_DOWN_S):
+            current, wish = wanted, wanted
+        run.append(current)
+    return run
+
+
+def ray_more_s(recorded: Recorded) -> float:
+    """When Ray would start more replicas."""
+    return _first(ray(recorded, _LONGEST_S), lambda replicas: replicas > recorded.replicas)
+
+
 def downs(run: Sequence[int]) -> int:
     """How often a run has fewer servers than a second before."""
     return sum(after < before for before, after in pairwise(run))
 
 
 def all_flaps(recorded: Recorded) -> int:
-    """Of the bare rule, of Kubernetes at any phase, and of target tracking over half an hour of the same."""
+    """Of the bare rule, of Kubernetes at any phase, and of target tracking and Ray over half an hour of the same."""
     seconds = len(recorded.ratios)
     asked = [downs(hpa(recorded, first_s, seconds)) for first_s in range(HPA_PERIOD_S)]
-    return flaps(recorded) + sum(asked) + downs(tracking(recorded, _LONGEST_S))
+    long = downs(tracking(recorded, _LONGEST_S)) + downs(ray(recorded, _LONGEST_S))
+    return flaps(recorded) + sum(asked) + long
 
 
 def _first(run: Sequence[int], is_it: Callable[[int], bool]) -> float:
