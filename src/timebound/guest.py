@@ -51,6 +51,8 @@ class Guest:
 
     is_watching = True
     """Whether it listens for clients that leave; a host that cancels their calls instead saves it that."""
+    unseen_s = 0.0
+    """What the host takes of each limit, before a request is seen here and after it was answered."""
     nice_cure = "start it at 0"
     """What to tell who hosts it at a nice value above 0."""
 
@@ -94,7 +96,7 @@ class Guest:
         await server.start()
         (door,) = server.fronts
         assert isinstance(door, _Door)
-        door.app.is_watching = self.is_watching
+        door.app.is_watching, door.app.unseen_s = self.is_watching, self.unseen_s
         self._server, self._door = server, door
 
     async def stop(self) -> None:

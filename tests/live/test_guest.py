@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -57,6 +58,20 @@ def test_a_caller_who_is_cancelled_has_left(gate: Gate, is_watching: bool) -> No
             return left, await first
 
     assert asyncio.run(run()) == (1, 200)
+
+
+def test_what_the_host_takes_of_a_limit_is_left_to_it(gate: Gate) -> None:
+    async def run() -> float:
+        guest = tb.asgi(MODELS / "waits.py", workers=1, slots=1, profiles="none")
+        guest.unseen_s = 0.5
+        async with guest as app:
+            body, began = json.dumps({"value": 1, "gate": str(gate.path)}).encode(), time.monotonic()
+            status = await ask(app, body, "/wait", headers=[(b"timebound-timeout-ms", b"1000")])
+            assert status == 504
+            return time.monotonic() - began
+
+    assert asyncio.run(run()) < 0.9
+    gate.open()
 
 
 def test_a_guest_below_another_apps_path_answers_there() -> None:

@@ -100,6 +100,8 @@ class App:
         self._max_body = max_body
         self.is_watching = True
         """Whether it listens for clients that leave; an ASGI server that cancels instead saves it that."""
+        self.unseen_s = 0.0
+        """What a host takes of each limit, before a request is seen here and after it was answered."""
         self._metrics = metrics
         self._results = results
         self._control = control
@@ -163,7 +165,9 @@ class App:
                 done.set_result((status, head, body))
 
         intake, address = self._way_in(scope)
-        leave = intake.take(route, scope["headers"], body, respond, client=client, hold=hold, address=address)
+        leave = intake.take(
+            route, scope["headers"], body, respond, client=client, hold=hold, address=address, age_s=self.unseen_s
+        )
         if not done.done():
             try:
                 await (_first(done, _disconnected(receive)) if self.is_watching else done)

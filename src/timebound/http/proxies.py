@@ -114,10 +114,11 @@ class Proxied:
         client: Client | None = None,
         hold: Hold | None = None,
         unread_s: Callable[[], float] | None = None,
+        age_s: float = 0.0,
         address: str = "",
     ) -> Callable[[], None] | None:
         """As `Intake.take`."""
-        age_s = self._proxies.age_s(headers)
+        age_s = max(age_s, self._proxies.age_s(headers))
         if age_s:
             age_s += self._back_s()  # the answer has as long a way
         address = self._proxies.client(self._peer, headers)

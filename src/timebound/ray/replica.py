@@ -19,6 +19,9 @@ from timebound.ray.node import NICE_CURE, findings
 log = logging.getLogger("timebound.ray")
 
 _NEVER: Any = object()
+_UNSEEN_S = 0.01
+"""Of each limit, for the ingress and for what Ray does in the replica before and after us. It takes 1 ms, and several
+where cores are short; its own clock (`X-Request-Timeout-Seconds`) must not be first."""
 
 
 class Replica:
@@ -38,6 +41,7 @@ class Replica:
         self._guest = Guest(Path(target), config, cores=_cores())
         self._guest.nice_cure = NICE_CURE
         self._guest.is_watching = False  # Ray cancels the calls of clients that leave
+        self._guest.unseen_s = _UNSEEN_S
         self._user_config: Any = _NEVER
 
     def __serve_build_asgi_app__(self) -> Guest:
