@@ -10,9 +10,10 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-from benchmarks.tools.pipeline import POWERS, Loop, Pipeline, Seen, ceiling
+from benchmarks.tools.pipeline import JUDGED_S, POWERS, Loop, Pipeline, Seen, ceiling
 
 CLIENTS = (64, 128, 256, 512)
+LOADS = (0.8, 1.0, 1.2, 1.5, 2.0)
 WAYS = {
     "two slots, just in time, fine ladder, 4 hands": Pipeline(),
     "2 hands": Pipeline(hands=2),
@@ -42,6 +43,13 @@ def main() -> int:
                 f"  {1000 * off_s(seen):4.1f}",
                 flush=True,
             )
+    print("\nfive members, at multiples of what the device does with all of them: in time; mean members; p50 ms")
+    for load in LOADS:
+        rate = load * ceiling(Pipeline())
+        seen = Loop(Pipeline(members=5), rate=rate).run()
+        in_time = seen.rate / (seen.rate + seen.unanswered / JUDGED_S)
+        flat |= {f"sim_device_in_time_{load}": in_time, f"sim_device_members_{load}": seen.members}
+        print(f"  {load:.1f}x   {in_time:.3f}  {seen.members:.2f}  {1000 * seen.p50_s:4.0f}", flush=True)
     if chosen.json:
         chosen.json.write_text(json.dumps({name: round(value, 4) for name, value in flat.items()}, indent=1) + "\n")
     return 0

@@ -48,3 +48,23 @@ def test_a_lone_client_never_waits_for_a_timer() -> None:
 def test_short_deadlines_are_met_behind_another_batch() -> None:
     seen = Loop(Pipeline(deadline_s=0.12), 256).run()
     assert seen.unanswered < 0.01 * seen.rate
+
+
+@pytest.mark.parametrize(("load", "members"), [(0.8, 4.99), (1.0, 4.9), (1.5, 3.1), (2.0, 2.3)])
+def test_an_ensemble_in_an_overload_answers_everybody_with_the_members_that_fit(load: float, members: float) -> None:
+    seen = Loop(Pipeline(members=5, deadline_s=0.25), rate=load * ceiling(Pipeline())).run()
+    assert seen.unanswered < 0.005 * seen.rate
+    assert seen.members >= members
+    assert seen.busy >= 0.94
+
+
+@pytest.mark.parametrize("clients", [256, 512])
+def test_an_ensemble_loses_nothing_by_being_anytime_while_all_of_it_fits(clients: int) -> None:
+    seen = Loop(Pipeline(members=5), clients).run()
+    assert seen.rate >= 0.97 * ceiling(Pipeline())
+    assert seen.members == 5.0
+
+
+def test_a_lone_client_of_an_ensemble_gets_all_members_at_once() -> None:
+    pipeline = Pipeline(members=5)
+    assert Loop(pipeline, 1).run().p50_s < pipeline.together * pipeline.device_s(1) + 0.0015

@@ -394,10 +394,12 @@ def test_nothing_is_reported_between_members_while_it_is_told_to_be_quiet() -> N
         return True
 
     runner = open_runner(model, clock)
-    assert runner.run([b"1"], ask, quiet_s=1.0) is not None
+    assert runner.run([b"1"], ask, silent=(3, 1.0)) is not None
     assert reports == []
-    assert runner.run([b"1"], ask, quiet_s=0.05) is not None
+    assert runner.run([b"1"], ask, silent=(3, 0.05)) is not None
     assert [report.members for report in reports] == [2], "it is late: from now on somebody must know what there is"
+    assert runner.run([b"1"], ask, silent=(1, 1.0)) is not None
+    assert [report.members for report in reports] == [2, 1, 2], "the others are asked for"
 
 
 def test_what_a_device_was_used_for_is_reported_once() -> None:

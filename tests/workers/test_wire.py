@@ -33,7 +33,7 @@ FRAMES: list[tuple[messages.Head, list[bytes]]] = [
     (messages.Ready([INFO, ModelInfo(name="echo", body=Body.RAW)], 2), []),
     (messages.Failed("cannot load: é", "Traceback ..."), []),
     (messages.Stop(), []),
-    (messages.Compute(7, "digits", [2, 0, 3], votes=[1], quiet_s=0.5), [b"ab", b"", b"\x00\xff\x01"]),
+    (messages.Compute(7, "digits", [2, 0, 3], votes=[1], quiet_s=0.5, sure=2), [b"ab", b"", b"\x00\xff\x01"]),
     (messages.Outcomes(7, Report(OUTCOMES, Timing(0.1, 0.2, 0.3), 2, 3, {1: "[]"})), []),
     (messages.Decision(7, True), []),
     (messages.Errand([messages.Call(8, "fallback", "digits", b"{}"), messages.Call(9, "size", "echo", b"x")]), []),

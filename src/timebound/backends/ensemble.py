@@ -96,11 +96,14 @@ class Ensemble(Backend):
                 votes.hear(self, place, output)
         return mixture.value()
 
-    def run(self, batch: Any, after_member: Callable[[Combined], bool] | None) -> Any:
-        """The combination of the members run: all, or until `after_member` (not called for the last) says stop."""
+    def run(self, batch: Any, after_member: Callable[[Combined], bool] | None, sure: int = 0) -> Any:
+        """The combination of the members run: all, or until `after_member` (not called for the last) says stop.
+
+        It does not before `sure` members have run, if that is known; a device is given so many in advance.
+        """
         votes = _votes.get()
         if self._joined is not None and votes is None:
-            found = self._run_on_device(batch, after_member)
+            found = self._run_on_device(batch, after_member, sure)
             if found is not None:
                 return found
         mixture = Mixture(self.combine)
@@ -115,7 +118,7 @@ class Ensemble(Backend):
                 break
         return mixture.value()
 
-    def _run_on_device(self, batch: Any, after_member: Callable[[Combined], bool] | None) -> Any:
+    def _run_on_device(self, batch: Any, after_member: Callable[[Combined], bool] | None, sure: int) -> Any:
         """The same where the members share a device; None if some of them are not captured there."""
         after = None
 
@@ -125,7 +128,7 @@ class Ensemble(Backend):
                 return after_member(_Arrived(count, value))
 
         first: Any = self.members[0]
-        return self._joined.mixture(first.arrays(batch), self.order, after)
+        return self._joined.mixture(first.arrays(batch), self.order, after, sure)
 
     def member_seconds(self) -> list[list[float]]:
         if self._joined is not None:
@@ -211,7 +214,8 @@ class Steps:
 
     After each member but the last, `report` is called with the number of members done and with `infer`: called
     there, it runs with the members so far in the ensemble's place and gives the outputs as they would be now.
-    `report` says whether to go on. While `is_quiet` says so it is not called.
+    `report` says whether to go on. While `is_quiet` says so it is not called for the members before the `sure` ones
+    are done; of those beyond, none is begun before it is asked for.
     """
 
     def __init__(
@@ -219,10 +223,12 @@ class Steps:
         infer: Callable[[], Any],
         report: Callable[[Callable[[], Any], int], bool],
         is_quiet: Callable[[], bool] | None = None,
+        sure: int = 0,
     ) -> None:
         self._infer = infer
         self._report = report
         self._is_quiet = is_quiet
+        self._sure = sure
         self._owner: Ensemble | None = None
         self.is_complete = True
         """Whether no report was answered with a stop."""
@@ -231,11 +237,11 @@ class Steps:
         """What `Ensemble.__call__` does while these steps are taken."""
         if self._owner is None:
             self._owner = ensemble
-            return ensemble.run(batch, partial(self._after_member, ensemble))
+            return ensemble.run(batch, partial(self._after_member, ensemble), self._sure)
         return ensemble.run(batch, None)
 
     def _after_member(self, ensemble: Ensemble, mixture: Combined) -> bool:
-        if self._is_quiet is not None and self._is_quiet():
+        if mixture.count < self._sure and self._is_quiet is not None and self._is_quiet():
             return True
         with during(_stand_in, (ensemble, mixture.value())):
             self.is_complete = self._report(self._infer, mixture.count)

@@ -96,15 +96,20 @@ class Networks:
         """What one network gives for a batch: a tree of arrays."""
         return self._fitted(arrays, lambda fitting: self._in_pieces(fitting, lambda part: self._outputs(part, place)))
 
-    def mixture(self, arrays: Mapping[int | str, Any], order: Sequence[int], after: After | None = None) -> Any:
-        """The combination of the networks, run in this order until `after` says stop; None if some are not captured."""
+    def mixture(
+        self, arrays: Mapping[int | str, Any], order: Sequence[int], after: After | None = None, sure: int = 0
+    ) -> Any:
+        """The combination of the networks, run in this order until `after` says stop; None if some are not captured.
+
+        Where `sure` is known, it does not say so earlier, and none beyond them is begun before it was asked.
+        """
         lengths, length, heard = self._lengths, length_of(arrays), after
         if after is not None and lengths is not None:
 
             def heard(done: int, value: Callable[[], Any]) -> bool:
                 return after(done, lambda: lengths.cut(value(), length))
 
-        return self._fitted(arrays, lambda fitting: self._mixture(fitting, order, heard))
+        return self._fitted(arrays, lambda fitting: self._mixture(fitting, order, heard, sure))
 
     def _fitted(self, arrays: Mapping[int | str, Any], call: Callable[[Mapping[int | str, Any]], Any]) -> Any:
         """With texts at a length that is captured, and without the padding in what comes back."""
@@ -115,14 +120,16 @@ class Networks:
         made = call(lengths.pad(arrays))
         return lengths.cut(made, length) if made is not None else None
 
-    def _mixture(self, arrays: Mapping[int | str, Any], order: Sequence[int], after: After | None) -> Any:
+    def _mixture(
+        self, arrays: Mapping[int | str, Any], order: Sequence[int], after: After | None, sure: int = 0
+    ) -> Any:
         found = self._forms.get(_shape(arrays))
         if found is None or found[1] is None:
             return None
         if count_of(arrays) > found[0].ladder[-1]:
             return self._in_pieces(arrays, lambda part: self._mixture(part, order, None))
         with self._run(arrays, found[0], found[1]) as run:
-            return run.mixture(order, after)
+            return run.mixture(order, after, sure)
 
     def _outputs(self, arrays: Mapping[int | str, Any], place: int) -> Any:
         found = self._forms.get(_shape(arrays))

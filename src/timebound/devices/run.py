@@ -50,24 +50,27 @@ class Run:
         self._tell(0)
         return alike(self._form.graphs[0][self._size].outputs, lambda _: next(results))
 
-    def mixture(self, order: Sequence[int], after: After | None) -> Any:
-        """The combination of the networks, in this order until `after` says stop."""
+    def mixture(self, order: Sequence[int], after: After | None, sure: int = 0) -> Any:
+        """The combination of the networks, in this order until `after` says stop; see `Networks.mixture`."""
         if after is None and self._size in self._form.together and len(order) == len(self._form.graphs):
             self._submit(self._form.together[self._size], self._collect_all)
             return self._finish(0)
-        ahead = len(order) if after is None else _AHEAD
-        for turn in range(min(ahead, len(order))):
-            self._submit_turn(order, turn, is_asked=after is not None)
         if after is None:
+            self._submit_up_to(len(order), order, is_asked=False)
             return self._finish(len(order) - 1)
+        self._submit_up_to(min(_AHEAD, sure or _AHEAD), order, is_asked=True)
         for turn in range(len(order) - 1):
             self._wait(turn)
             self._tell(turn)
             if not after(turn + 1, lambda turn=turn: self._result(turn)[0]):  # type: ignore[misc]
                 return self._finish(turn)
-            if turn + _AHEAD < len(order):
-                self._submit_turn(order, turn + _AHEAD, is_asked=True)
+            ahead = turn + 1 + _AHEAD
+            self._submit_up_to(min(ahead, max(sure, turn + 2)) if sure else ahead, order, is_asked=True)
         return self._finish(len(order) - 1)
+
+    def _submit_up_to(self, turns: int, order: Sequence[int], *, is_asked: bool) -> None:
+        for turn in range(len(self._stages), min(turns, len(order))):
+            self._submit_turn(order, turn, is_asked=is_asked)
 
     def _submit_turn(self, order: Sequence[int], turn: int, *, is_asked: bool) -> None:
         """One network's stage; its combination with those before is fetched if somebody may ask for it."""

@@ -287,7 +287,7 @@ class Dispatcher(Staff):
         # Where each step was measured at the warm-up, every worker has run them all.
         batch.is_first = not info.step_s and shape not in self._floor.ran[self._slots.worker_of(slot)]
         left_s = min(info.deadline_s, batch.latest_end - now)
-        ask_after_s = batch.quiet_s or (0.0 if queued else max(0.0, _ASK_AFTER * left_s))
+        ask_after_s = 0.0 if queued or batch.sure else max(0.0, _ASK_AFTER * left_s)
         votes = [place for place, each in enumerate(requests) if each.wants_votes] if info.members > 1 else []
         self._slots.send(slot, batch, [each.body for each in requests], ask_after_s=ask_after_s, votes=votes)
         for request in requests:

@@ -71,26 +71,27 @@ class Devices(InFlight):
         due = free_at - before_s - TIMER_S if is_known and server in self._lines else -inf
         return Turn(max(now + before_s, free_at) + after_s, due)
 
-    def bind(self, batch: Batch, server: Server, now: float, fits: Callable[[Batch, float, float], bool]) -> None:
+    def bind(self, batch: Batch, server: Server, now: float, fits: Callable[[Batch, int, float, float], bool]) -> None:
         """This batch, which has just begun, is in flight on a device.
 
-        If all members fit, as far as those who wait are concerned, nothing is asked or reported in between, and small
-        batches run them at once.
+        It runs as many members as everybody who waits can have, without a word in between, and then asks; small batches
+        run all at once.
         """
         served: Served = batch.served
         batch.server = server
         name, items, whole_s = batch.model, len(batch), batch.predicted_s
-        first_s = served.estimate.predict(items, batch.size)
         ready, after_s = now + self._before[name].seconds(items), self._after[name].seconds(items)
         begin = max(self.free_at(server, now), ready)
-        batch.stage_s = first_s
-        if served.spec.members > 1:
-            once_s = at_once_s(served.estimate, items)
-            all_s = min(once_s, whole_s)
-            is_in_time = begin + served.estimate.safe * all_s + after_s <= batch.latest_end
-            if is_in_time and fits(batch, all_s + self._others_s(server), now):
-                batch.is_at_once, batch.stage_s, whole_s = once_s <= whole_s, all_s, all_s
-                batch.quiet_s = begin + served.estimate.safe * all_s + after_s - now
+        once_s, safe, others_s = at_once_s(served.estimate, items), served.estimate.safe, self._others_s(server)
+        levels = [served.estimate.predict(items, batch.size, member) for member in range(served.spec.members)]
+        for level in range(len(levels), 0, -1):
+            is_at_once = level == len(levels) > 1 and once_s <= whole_s
+            batch.stage_s, batch.sure = once_s if is_at_once else sum(levels[:level]), level
+            end = begin + safe * batch.stage_s + after_s
+            if level == 1 or (end <= batch.latest_end and fits(batch, level, batch.stage_s + others_s, now)):
+                batch.is_at_once, batch.quiet_s = is_at_once, end - now
+                break
+        whole_s = once_s if batch.is_at_once else whole_s
         batch.ready = ready
         self._ended.setdefault(server, now)
         self._lines.setdefault(server, []).append(batch)

@@ -258,10 +258,9 @@ class Scheduler(Recovery):
             self._devices.bind(batch, server, now, self._would_go_on)
         return batch
 
-    def _would_go_on(self, batch: Batch, seconds: float, now: float) -> bool:
-        """May this batch, which has just begun, run all its members, with so many seconds?"""
-        spec: ModelSpec = batch.served.spec
-        return self._policy.goes_on(self.view(now, batch), spec.members, seconds, spec.deadline_s)
+    def _would_go_on(self, batch: Batch, level: int, seconds: float, now: float) -> bool:
+        """May this batch, which has just begun, run so many members, with so many seconds?"""
+        return self._policy.goes_on(self.view(now, batch), level, seconds, batch.served.spec.deadline_s)
 
     # ------------------------------------------------------------------ results
 

@@ -121,7 +121,8 @@ class Batch(msgspec.Struct, eq=False):
     server: Server | None = None
     ready: float = 0.0  # when it is expected to have all that it needs besides the device
     stage_s: float = 0.0  # of the device, for what runs until the next report
-    quiet_s: float = 0.0  # for so long nothing is reported or asked between members
+    sure: int = 0  # members that run in any case: all that everybody can have, when it is given to the device
+    quiet_s: float = 0.0  # for so long nothing is reported or asked between them
     took: Took | None = None  # what was said of the last stage
 
     def __len__(self) -> int:

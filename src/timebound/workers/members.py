@@ -39,8 +39,8 @@ class EnsembleRunner(Runner):
     """Runs batches of a model whose `net` is an ensemble.
 
     With `ask`, it reports after each member but the last, and once it has run for `ask_after_s` it goes on only if told
-    so; if it is not, the last report stands. Before `quiet_s` it does neither. With several `cores` its members run
-    side by side and nothing is asked.
+    so; if it is not, the last report stands. It does neither while it is `silent`. With several `cores` its members
+    run side by side and nothing is asked.
     For the items at the places in `votes` the report also says what each member would have answered alone.
     """
 
@@ -101,9 +101,10 @@ class EnsembleRunner(Runner):
             finally:
                 since = self.clock.now()
 
-        until = start + batch.quiet_s - batch.prepare_s
-        is_quiet = (lambda: self.clock.now() < until) if batch.quiet_s else None
-        steps = Steps(lambda: self.model.infer(stacked), report, is_quiet)
+        sure, quiet_s = batch.silent
+        until = start + quiet_s - batch.prepare_s
+        is_quiet = (lambda: self.clock.now() < until) if sure else None
+        steps = Steps(lambda: self.model.infer(stacked), report, is_quiet, sure)
         try:
             with in_steps(steps), heard_by(votes):
                 outputs = unstacked(lambda: self.model.infer(stacked))

@@ -130,9 +130,11 @@ class Compute(msgspec.Struct, array_like=True, frozen=True):
     votes: list[int] = []
     """Places of the items whose clients want to know what each member says by itself."""
     quiet_s: float = 0.0
-    """Until then nothing is reported or asked between members."""
+    """Until then nothing is reported or asked between the `sure` members."""
     is_suspect: bool = False
     """Whether one of the items may be what killed a worker."""
+    sure: int = 0
+    """So many members run in any case; on a device none beyond them is begun before a `Decision`. 0: not known."""
 
 
 class Outcomes(msgspec.Struct, array_like=True, frozen=True):

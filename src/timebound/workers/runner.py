@@ -49,7 +49,9 @@ class Prepared:
         self.refused: dict[int, Outcome] = {}
         self.prepare_s = 0.0
         self.ask: Ask | None = None
-        self.ask_after_s = self.quiet_s = 0.0
+        self.ask_after_s = 0.0
+        self.silent = (0, 0.0)
+        """So many members run for so long without a word."""
         self.members_s: list[float] = []
         self.cores = 1
         self.votes: Collection[int] = ()
@@ -86,7 +88,7 @@ class Runner:
         cores: int = 1,
         votes: Collection[int] = (),
         *,
-        quiet_s: float = 0.0,
+        silent: tuple[int, float] = (0, 0.0),
         is_suspect: bool = False,
     ) -> Report | None:
         """One outcome per body, in order; never raises for what a client or the model did wrong.
@@ -96,7 +98,7 @@ class Runner:
         start, failures = self.clock.now(), self.memory_failures
         batch = self._prepare(bodies) if self.preparing is None else self.preparing(bodies, is_suspect)
         batch.prepare_s = self.clock.now() - start
-        batch.ask, batch.ask_after_s, batch.cores, batch.votes, batch.quiet_s = ask, ask_after_s, cores, votes, quiet_s
+        batch.ask, batch.ask_after_s, batch.cores, batch.votes, batch.silent = ask, ask_after_s, cores, votes, silent
         report = self.compute(batch)
         if report is None or self.memory_failures == failures:
             return report

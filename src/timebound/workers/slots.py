@@ -85,6 +85,7 @@ class Chosen(Protocol):
     reason: str
     is_at_once: bool
     quiet_s: float
+    sure: int
     server: object | None
 
 
@@ -98,8 +99,8 @@ class Slots:
             cores = max(2, cores)  # on a device it is a word, and no number
         lengths = [len(body) for body in bodies]
         is_suspect = batch.reason == "suspect"
-        head = messages.Compute(batch.id, batch.model, lengths, ask_after_s, cores, votes, batch.quiet_s, is_suspect)
-        slot.start(head, bodies)
+        facts = (batch.quiet_s, is_suspect, batch.sure)
+        slot.start(messages.Compute(batch.id, batch.model, lengths, ask_after_s, cores, votes, *facts), bodies)
 
     def decide(self, slot: Slot, batch: Chosen, *, go: bool) -> None:
         """Tell it whether its batch goes on with the next member."""
@@ -129,9 +130,9 @@ def serve_slot(sock: socket.socket, runners: Mapping[str, Runner], room: wire.Ro
                 raise TimeboundError(f"a slot takes batches, not {type(batch).__name__}")
             ask = partial(_ask, sock, batch.id)
             bodies = wire.split(body, batch.lengths)
-            ask_after_s, votes, quiet_s = batch.ask_after_s, batch.votes, batch.quiet_s
+            ask_after_s, votes, silent = batch.ask_after_s, batch.votes, (batch.sure, batch.quiet_s)
             runner, is_suspect = runners[batch.model], batch.is_suspect
-            report = runner.run(bodies, ask, ask_after_s, batch.cores, votes, quiet_s=quiet_s, is_suspect=is_suspect)
+            report = runner.run(bodies, ask, ask_after_s, batch.cores, votes, silent=silent, is_suspect=is_suspect)
             if report is not None:
                 wire.write_frame(sock, messages.Outcomes(batch.id, report))
         except OSError:
