@@ -23,6 +23,7 @@ ALLOWED: Mapping[str, set[str]] = {
     "machine": set(),
     "operator_socket": set(),
     "gpus": {"errors"},
+    "nvml": {"gpus"},
     "types": {"errors"},
     **dict.fromkeys(NOUNS, BASE),
     "body": BASE | {"schema"},
@@ -78,8 +79,9 @@ ALLOWED: Mapping[str, set[str]] = {
     "stack": BASE | {"config"},
     "pack": BASE | {"config", "stack"},
     "doctor": BASE
+    | {"devices", "nvml"}
     | {"admission", "config", "model", "events", "importer", "target", "store", "workers", "http", "lab", "processor"},
-    "server": BASE | NOUNS | {"admission", "gateway", "http", "observe", "rpc", ROOT},
+    "server": BASE | NOUNS | {"nvml", "admission", "gateway", "http", "observe", "rpc", ROOT},
     "program": BASE | {"client", "config", "gateway", "lab", "log", "model", "server", "target"},
     "guest": BASE | NOUNS | {"gateway", "http", "server"},
     "ray": {"errors", "config", "log", "gateway", "guest"},

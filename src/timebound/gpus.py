@@ -51,3 +51,8 @@ def visible(there: list[str], place: int) -> str:
     """The variable for the worker at this place: its own GPU first, which is `cuda` to it, then the others."""
     turn = place % len(there)
     return ",".join(there[turn:] + there[:turn])
+
+
+def index_of(name: str) -> int | None:
+    """The number of a GPU that is called by its number."""
+    return int(name) if name.isdecimal() else None

@@ -19,6 +19,7 @@ from timebound.config import Config
 from timebound.errors import SetupError
 from timebound.gateway import Gateway, logs_json
 from timebound.http.front import HttpFront
+from timebound.nvml import open_cards
 from timebound.observe.access import AccessLog
 from timebound.observe.life import log_life, warn_if_slow
 from timebound.observe.live import Live
@@ -66,7 +67,11 @@ class Server:
         self._config = config
         gateway = self.gateway = Gateway(target, config, cores=cores)
         self.metrics = Metrics(
-            gateway.events, gateway.gauges(), gateway.supervisor.usage, gateway.catalogue.models.values
+            gateway.events,
+            gateway.gauges(),
+            gateway.supervisor.usage,
+            gateway.catalogue.models.values,
+            open_cards(gateway.supervisor.plan.gpus),
         )
         self.signals = Signals(gateway.events, lambda now: Look(*gateway.load(now)), is_told=logs_json(config))
         self.metrics.gauges |= self.signals.gauges()

@@ -12,6 +12,7 @@ from timebound.clock import Clock, wall
 from timebound.config import Config, resolve, settings
 from timebound.doctor.certificate import check_certificate
 from timebound.doctor.finding import Finding, ok, problem
+from timebound.doctor.gpus import check_gpus
 from timebound.doctor.machine import available_mib, check_machine
 from timebound.doctor.models import check_models
 from timebound.doctor.options import check_options
@@ -44,6 +45,7 @@ def examine(patient: Patient, clock: Clock) -> Iterator[Finding]:
         return
     found_cores = cores()
     yield from check_machine(config, clock)
+    yield from check_gpus(config, patient.environment)
     yield from check_options(config, found, patient.folder, found_cores)
     yield check_port(config)
     yield from check_certificate(config, wall())

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from timebound.clock import Clock, MonotonicClock
+from timebound.devices.base import current_device, run_on_device
 from timebound.errors import SetupError
 from timebound.importer import describe
 from timebound.lab.curve import Point, body_of, measure, run_as_program
@@ -41,6 +42,12 @@ class Loaded(msgspec.Struct, frozen=True, tag=True):
     seconds: float
     memory_mib: float
     models: list[str]
+    torch: str = ""
+    """Its version, if it was imported."""
+    device: dict[str, str] = {}
+    """What the networks' device says of itself and the libraries that run it."""
+    free_bytes: int | None = None
+    """Memory left on it, the weights loaded."""
 
 
 class Seen(msgspec.Struct, frozen=True, tag=True, kw_only=True):
@@ -107,14 +114,15 @@ def _whereto(event: str, arguments: tuple[Any, ...]) -> str:
     return ""
 
 
-def main(target: str, threads: str, budget_s: str, engines: str) -> Iterator[Word]:
+def main(target: str, threads: str, budget_s: str, engines: str, device: str) -> Iterator[Word]:
     """Load, and run each model."""
     clock = MonotonicClock()
     try:
         yield Stage("load()")
         start = clock.now()
-        models = load_models(Path(target), threads=int(threads), engines=msgspec.json.decode(engines))
-        yield Loaded(clock.now() - start, pss_mib(os.getpid()), [name_of(type(model)) for model in models])
+        named = msgspec.json.decode(engines)
+        models = run_on_device(partial(load_models, Path(target), threads=int(threads), engines=named, device=device))
+        yield _loaded(models, clock.now() - start)
         habits = Habits()
         for model in models:
             yield from _try(model, habits, float(budget_s), clock)
@@ -122,12 +130,24 @@ def main(target: str, threads: str, budget_s: str, engines: str) -> Iterator[Wor
         yield Failed(str(error) if isinstance(error, SetupError) else describe(error))
 
 
+def _loaded(models: list[Model], seconds: float) -> Loaded:
+    found, torch = current_device(), getattr(sys.modules.get("torch"), "__version__", "")
+    return Loaded(
+        seconds,
+        pss_mib(os.getpid()),
+        [name_of(type(model)) for model in models],
+        torch=str(torch),
+        device={name: str(value) for name, value in found.facts().items()} if found is not None else {},
+        free_bytes=found.free_bytes() if found is not None else None,
+    )
+
+
 def _try(model: Model, habits: Habits, budget_s: float, clock: Clock) -> Iterator[Word]:
     runner = open_runner(model, clock)
     yield Stage(f"{runner.name}'s first run")
     habits.heard.clear()
     habits.listen_to(model)  # from the first run on: a connection that is opened then and kept is waited for ever after
-    info = warm_up(runner, clock)
+    info = run_on_device(partial(warm_up, runner, clock))
     body = body_of(model)
     points = []
     for size in [size for size in SIZES if size <= info.max_batch]:
@@ -151,6 +171,7 @@ def _try(model: Model, habits: Habits, budget_s: float, clock: Clock) -> Iterato
 def _fall_back(model: Model, runner: Runner, body: bytes, clock: Clock) -> tuple[float, str]:
     """Seconds of the fallback, and what is wrong with it; on a model that is not loaded, as in a server."""
     bare = type(model)()
+    bare.equip()
     start = clock.now()
     try:
         runner.encode(bare.fallback(runner.decode(body)))

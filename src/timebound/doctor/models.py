@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -12,7 +13,9 @@ import msgspec
 from timebound.config import Config
 from timebound.doctor.dryrun import Failed, Loaded, Seen, Stage, Word
 from timebound.doctor.finding import Finding, ok, problem, warning
+from timebound.doctor.gpus import captured, library
 from timebound.errors import SetupError
+from timebound.gpus import gpus
 from timebound.lab.curve import Point
 from timebound.lab.load.launch import Ended, run_program
 from timebound.target import check_target
@@ -31,7 +34,8 @@ def check_models(target: Path, config: Config, cores: int, available_mib: float,
         yield problem("target", str(error))
         return
     threads = config.threads or 1
-    arguments = (str(target), str(threads), str(BUDGET_S), json.dumps(config.engines))
+    device = "" if config.device == "auto" else config.device
+    arguments = (str(target), str(threads), str(BUDGET_S), json.dumps(config.engines), device)
     ended = run_program("timebound.doctor.dryrun", *arguments, threads=threads, timeout_s=timeout_s)
     words = [msgspec.json.decode(line, type=Word) for line in ended.found]
     *_, stage = ["importing", *(word.name for word in words if isinstance(word, Stage))]
@@ -40,6 +44,7 @@ def check_models(target: Path, config: Config, cores: int, available_mib: float,
     if loaded is not None:
         names = ", ".join(loaded.models)
         yield ok("target", f"loads in {loaded.seconds:.2f} s, {loaded.memory_mib:.0f} MiB: {names}")
+        yield from library(loaded.torch, loaded.device, loaded.free_bytes, has_gpu=bool(gpus(os.environ)))
     seen = [word for word in words if isinstance(word, Seen)]
     for each in seen:
         yield from check_model(each, config)
@@ -69,6 +74,7 @@ def check_model(seen: Seen, config: Config) -> Iterator[Finding]:
     """One model, from what was seen of it."""
     name = seen.info.name
     yield ok(name, "; ".join(map(_shown, seen.points)))
+    yield from captured(seen.info)
     yield deadline(seen, config)
     yield from example(seen, config)
     yield fallback(seen, config)

@@ -30,6 +30,7 @@ from timebound.events import (
     WorkerUp,
 )
 from timebound.observe.families import Counts, Families
+from timebound.observe.gpus import Cards, GpuNumbers
 from timebound.observe.handlers import HandlerNumbers
 from timebound.observe.judged import is_in_time, is_ours, slack_s
 from timebound.types import ModelInfo
@@ -55,6 +56,7 @@ class Metrics(Collector):
         gauges: dict[str, tuple[str, Callable[[], float]]],
         workers: Usage = dict,
         models: Callable[[], Iterable[ModelInfo]] = tuple,
+        cards: Cards | None = None,
     ) -> None:
         self._events = events
         self.gauges = gauges
@@ -99,6 +101,8 @@ class Metrics(Collector):
         self._registry = CollectorRegistry()
         self._registry.register(self)
         self._registry.register(HandlerNumbers(events))
+        if cards is not None:
+            self._registry.register(GpuNumbers(cards))
         for own in (ProcessCollector, PlatformCollector, GCCollector):
             own(registry=self._registry)
 

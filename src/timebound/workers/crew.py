@@ -52,6 +52,8 @@ class Worker:
         """It is to take over from another one, and has not yet: if it fails, nobody is missing."""
         self.since = 0.0
         """When it came up."""
+        self.device_bytes = 0
+        """What warming it up took of its device's memory."""
         self.is_lost = False
         self._hung_as: Loss | None = None
         self.connected = asyncio.Event()

@@ -89,6 +89,8 @@ class Load(msgspec.Struct, array_like=True, frozen=True):
     threads: int
     niceness: int
     is_understudy: bool = False
+    beside_bytes: int = 0
+    """What the worker that serves now, on the same device, needed of its memory beyond the weights; 0 without one."""
 
 
 class Ready(msgspec.Struct, array_like=True, frozen=True):
@@ -98,6 +100,8 @@ class Ready(msgspec.Struct, array_like=True, frozen=True):
     slots: int
     doubts: list[str] = []
     """What looks like a mistake and is none for sure; sentences for people."""
+    device_bytes: int = 0
+    """What warming up took of the device's memory."""
 
 
 class Failed(msgspec.Struct, array_like=True, frozen=True):

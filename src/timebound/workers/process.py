@@ -34,6 +34,7 @@ from timebound.workers.measuring import tell_measures
 from timebound.workers.members import open_runner
 from timebound.workers.preparation import open_preparation
 from timebound.workers.runner import Runner
+from timebound.workers.second import check_room, loading_beside
 from timebound.workers.slots import serve_slot
 from timebound.workers.warmup import warm_up
 
@@ -88,17 +89,21 @@ def _compute(number: int, sock: socket.socket, runners: Mapping[str, Runner], ro
 def _open(load: messages.Load) -> tuple[Mapping[str, Runner], messages.Ready, list[wire.Room]]:
     """The models, what is to be told of them, and where each slot's frames are received."""
     plan = load.plan
-    models = load_models(
-        Path(plan.target),
-        threads=load.threads,
-        slots=min(load.max_slots, plan.cpu_slots),
-        engines=plan.engines,
-        versions=plan.versions,
-        device=plan.device,
-    )
+    with loading_beside(load.beside_bytes > 0):
+        models = load_models(
+            Path(plan.target),
+            threads=load.threads,
+            slots=min(load.max_slots, plan.cpu_slots),
+            engines=plan.engines,
+            versions=plan.versions,
+            device=plan.device,
+        )
     clock, device = MonotonicClock(), current_device()
     if device is None:
         _lower(messages.NICENESS - load.niceness)
+    else:
+        check_room(device, load.beside_bytes)
+    free = device.free_bytes() if device is not None else None
     most = min(load.max_slots, plan.slots_for(has_device=device is not None))
     hands = _open_hands(load, most, clock)
     runners = {runner.name: runner for runner in (open_runner(model, clock) for model in models)}
@@ -121,7 +126,9 @@ def _open(load: messages.Load) -> tuple[Mapping[str, Runner], messages.Ready, li
             for area in [area for area in hands.areas[:slots] if area.rows]:
                 device.pin(area.rows)
     _return_memory()
-    return runners, messages.Ready(infos, slots, doubts), rooms
+    left = device.free_bytes() if device is not None else None
+    taken = max(0, free - left) if free is not None and left is not None else 0
+    return runners, messages.Ready(infos, slots, doubts, taken), rooms
 
 
 def _open_hands(load: messages.Load, slots: int, clock: Clock) -> Hands | None:

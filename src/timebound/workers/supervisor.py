@@ -209,10 +209,11 @@ class Supervisor:
         # The understudy's work is short and urgent: it runs level with the gateway.
         # So does whoever may feed a GPU; what turns out to compute on cores lowers itself.
         niceness = 0 if is_understudy or plan.gpus else messages.NICENESS
-        load = messages.Load(plan, max_slots, threads, niceness, is_understudy)
         gpu = instead_of.child.gpu if instead_of is not None else None
         if gpu is None and plan.gpus and not is_understudy:
             gpu = self._emptiest(generation)
+        beside = [worker.device_bytes for worker in self._workers.values() if worker.is_up and worker.child.gpu == gpu]
+        load = messages.Load(plan, max_slots, threads, niceness, is_understudy, max(beside, default=0))
         child = Child(self._next_number, load, self._outputs.numbers, gpu)
         worker = Worker(child, generation, is_understudy=is_understudy)
         worker.is_spare = instead_of is not None
@@ -317,6 +318,7 @@ class Supervisor:
         return True
 
     async def _open(self, worker: Worker, ready: messages.Ready) -> None:
+        worker.device_bytes = ready.device_bytes
         sockets = worker.child.take_sockets(ready.slots)
         if not worker.is_understudy:
             worker.open_slots(ready.slots, self._dispatch)
