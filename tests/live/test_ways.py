@@ -10,13 +10,22 @@ from pathlib import Path
 import pytest
 from tests.live.gate import Gate
 from tests.live.serving import eventually
-from tests.live.ways import MAX_BODY, WAYS, ByGateway, ByHttp, Told, open_way
+from tests.live.ways import HTTP, MAX_BODY, WAYS, ByGateway, ByHttp, Told, open_way, serving_all
 
 pytestmark = pytest.mark.live
 
 
+@pytest.fixture(scope="module")
+def port() -> Iterator[int]:
+    with serving_all() as port:
+        yield port
+
+
 @pytest.fixture(scope="module", params=WAYS)
 def way(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ByHttp | ByGateway]:
+    if request.param in HTTP:
+        yield ByHttp(request.getfixturevalue("port"), request.param)
+        return
     folder: Path = tmp_path_factory.mktemp("way")
     with open_way(request.param, folder) as opened:
         yield opened
@@ -57,3 +66,20 @@ def test_a_body_has_a_bound(way: ByHttp | ByGateway) -> None:
     if isinstance(way, ByGateway):
         pytest.skip("who asks from the same process has the body in its memory already")
     assert way.ask({"value": 1, "gate": "x" * MAX_BODY}) == Told("body_too_large")
+
+
+def test_a_retry_joins_the_request_that_is_in_work(way: ByHttp | ByGateway, gate: Gate) -> None:
+    body = {"value": 3, "gate": str(gate.path)}
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(way.ask, body, key="joined")
+        eventually(lambda: way.waiting() == 1, "it waits")
+        again = pool.submit(way.ask, body, key="joined")
+        eventually(lambda: way.waiting() == 2, "both wait")
+        gate.open()
+        assert first.result() == Told("", {"value": 3}, "computed")
+        assert again.result() == Told("", {"value": 3}, "joined")
+
+
+def test_a_retry_written_differently_is_the_same(way: ByHttp | ByGateway) -> None:
+    assert way.ask({"value": 4, "gate": ""}, key="written") == Told("", {"value": 4}, "computed")
+    assert way.ask({"gate": "", "value": 4}, key="written") == Told("", {"value": 4}, "stored")

@@ -19,7 +19,12 @@ from tests.live.wire import Wire, get, post
 import timebound as tb
 
 MAX_BODY = 2000
-HTTP = ("plain", "pipelined", "with a query string", "with the whole address", "with escapes", "behind a proxy")
+HTTP = (
+    "plain", "pipelined", "with a query string", "with the whole address", "with escapes", "behind a proxy",
+    "in chunks", "by its name", "by HTTP/1.0", "as instances",
+)  # fmt: skip
+CODES = {413: "body_too_large", 422: "key_reused", 500: "model_failed", 504: "deadline_missed"}
+"""What a status says here, for a protocol that tells no codes."""
 WAYS = (*HTTP, "as a guest", "without a port")
 
 
@@ -44,7 +49,9 @@ class ByHttp:
             answer = wire.read()
         said = answer.json()
         if answer.status != 200:
-            return Told(said["code"])
+            return Told(said["code"] if "code" in said else CODES[answer.status])
+        if self._way == "as instances":  # where an answer with one field is that field's value
+            said = {"value": said["predictions"][0]}
         return Told("", said, answer.headers["timebound-source"])
 
     def ask_and_leave(self, body: Any) -> None:
@@ -58,18 +65,34 @@ class ByHttp:
     @contextmanager
     def _asking(self, body: Any, key: str | None, limit_s: float) -> Iterator[Wire]:
         headers = [f"Timebound-Timeout-Ms: {1e3 * limit_s:.0f}", "Content-Type: application/json"]
-        headers += [f"Idempotency-Key: {key}"] if key is not None else []
+        headers += [f"Idempotency-Key: {self._way}-{key}"] if key is not None else []
         if self._way == "behind a proxy":
             headers += [f"X-Request-Start: t={time.time():.3f}", "X-Forwarded-For: 192.0.2.7"]
+        if self._way == "as instances":
+            body = {"instances": [body]}
         request = post("/wait", body, *headers)
         target = {"with a query string": b"/wait?a=1&b", "with the whole address": b"http://host:80/wait"}
-        target |= {"with escapes": b"/w%61it"}
+        target |= {"with escapes": b"/w%61it", "by its name": b"/predictions/waits"}
+        target |= {"as instances": b"/v1/models/waits:predict"}
         request = request.replace(b" /wait ", b" %b " % target.get(self._way, b"/wait"), 1)
+        if self._way == "in chunks":
+            request = in_chunks(request)
+        elif self._way == "by HTTP/1.0":
+            request = request.replace(b" HTTP/1.1", b" HTTP/1.0", 1)
         with Wire(self._port) as wire:
             wire.send(*([get("/livez")] if self._way == "pipelined" else []), request)
             if self._way == "pipelined":
                 wire.read()
             yield wire
+
+
+def in_chunks(request: bytes) -> bytes:
+    """The same without its length, in chunks of 50 bytes."""
+    head, _, body = request.partition(b"\r\n\r\n")
+    lines = [line for line in head.split(b"\r\n") if not line.lower().startswith(b"content-length")]
+    pieces = [body[at : at + 50] for at in range(0, len(body), 50)]
+    chunks = b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces)
+    return b"\r\n".join([*lines, b"transfer-encoding: chunked"]) + b"\r\n\r\n" + chunks + b"0\r\n\r\n"
 
 
 class ByGateway:
@@ -100,14 +123,18 @@ class ByGateway:
 
 
 @contextmanager
+def serving_all() -> Iterator[int]:
+    """The port of one server for all ways by HTTP."""
+    options = ("--workers", "1", "--max-body", str(MAX_BODY), "--trusted-proxies", "127.0.0.1")
+    with Serving(MODELS / "waits.py", *options) as serving:
+        yield serving.port
+
+
+@contextmanager
 def open_way(way: str, folder: Path) -> Iterator[ByHttp | ByGateway]:
-    """A server of `tests/models/waits.py` that is asked this way."""
+    """A server of `tests/models/waits.py` that is asked this way, which is none of `HTTP`."""
     target = MODELS / "waits.py"
-    if way in HTTP:
-        options = ("--workers", "1", "--max-body", str(MAX_BODY), "--trusted-proxies", "127.0.0.1")
-        with Serving(target, *options) as serving:
-            yield ByHttp(serving.port, way)
-    elif way == "as a guest":
+    if way == "as a guest":
         with hosted(folder, target, f", max_body={MAX_BODY}") as (_, port):
             eventually(lambda: _is_ready(port), "the guest is ready")
             yield ByHttp(port, way)
