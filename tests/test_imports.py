@@ -48,7 +48,9 @@ ALLOWED: Mapping[str, set[str]] = {
     "turns": {"types"},
     "reading": BASE | {"body", "store", "turns", "workers"},
     "releases": BASE | {"target", "versions", "workers"},
-    "gateway": BASE | NOUNS | {"catalogue", "reading", "releases", "requests", "scheduler", "store", "workers"},
+    "gateway": BASE
+    | NOUNS
+    | {"catalogue", "handlers", "reading", "releases", "requests", "scheduler", "store", "workers"},
     "http": BASE
     | {"versions", "operator_socket"}
     | {
@@ -86,6 +88,7 @@ ALLOWED: Mapping[str, set[str]] = {
     "guest": BASE | NOUNS | {"gateway", "http", "server"},
     "ray": {"errors", "config", "log", "gateway", "guest"},
     "cli": {
+        "handlers",
         "admission",
         "config",
         "convert",

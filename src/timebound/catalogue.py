@@ -73,7 +73,7 @@ class Catalogue:
     @property
     def shortest_s(self) -> float:
         """The shortest deadline of all models."""
-        return min(info.deadline_s for info in self.models.values())
+        return min((info.deadline_s for info in self.models.values()), default=1.0)
 
 
 def _lots(models: Sequence[ModelInfo], traffic: Mapping[str, Traffic]) -> dict[str, Lot]:

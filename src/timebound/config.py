@@ -11,7 +11,7 @@ import re
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
-from ipaddress import ip_network
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -83,6 +83,15 @@ def _are_proxies(value: str) -> bool:
     return all(each == "unix" or ip_network(each, strict=False) for each in value.split(","))
 
 
+def _are_addresses(value: str) -> bool:
+    return all(each.rpartition(":")[0] and 0 <= int(each.rpartition(":")[2]) <= 65535 for each in value.split(","))
+
+
+def _is_loopback(value: str) -> bool:
+    host = value.rpartition(":")[0].strip("[]")
+    return _are_addresses(value) and (host == "localhost" or ip_address(host).is_loopback)
+
+
 def _read_engine(value: Any) -> str:
     """One engine for all models, `model=engine` for single ones, or both: "openvino-f32,digits=openvino-bf16"."""
     if isinstance(value, Mapping):
@@ -106,6 +115,8 @@ TEXT = Form(lambda value: value, "a text", lambda value: isinstance(value, str) 
 NAME = Form(lambda value: value, "letters, digits, '.', '_' or '-'", re.compile(r"[A-Za-z0-9._-]{1,64}").fullmatch)
 ORIGINS = Form(_listed, "origins such as https://example.org, separated by commas, or *", _are_origins)
 PROXIES = Form(_listed, "addresses or networks such as 10.0.0.0/8, separated by commas, or unix", _are_proxies)
+ADDRESSES = Form(_listed, "host:port, several separated by commas, such as 127.0.0.1:8081", _are_addresses)
+LOOPBACK = Form(str, "a loopback address with its port, such as 127.0.0.1:8081", _is_loopback)
 STORE = Form(str, "memory, none, or a URL such as redis://127.0.0.1:6379/0", _is_store)
 DEVICE = Form(str, "one of auto, cpu, cuda, cuda:1 (or another number), host", re.compile(_A_DEVICE).fullmatch)
 ENGINE = Form(_read_engine, f"one of {', '.join(ENGINES)}, or model=engine,...")
@@ -133,6 +144,19 @@ class Config:
         None,
         whole(0, 65535),
         "port for gRPC (Open Inference Protocol); 0 takes a free one; needs the extra timebound[grpc]",
+        unset="none",
+    )
+    also_at: str | None = _option(
+        None,
+        ADDRESSES,
+        "more addresses to listen on, as host:port, several separated by commas; they answer as the main one does",
+        unset="none",
+    )
+    operator_at: str | None = _option(
+        None,
+        LOOPBACK,
+        "a loopback address, as host:port, at which everybody who asks is the operator: only for machines that nobody "
+        "else uses",
         unset="none",
     )
     workers: int | None = _option(

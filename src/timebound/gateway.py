@@ -28,6 +28,7 @@ from timebound.config import Config, of_options
 from timebound.errors import BadInput, DeadlineMissed, RequestError, SetupError
 from timebound.events import Events
 from timebound.gpus import chosen, gpus
+from timebound.handlers.store import LIST
 from timebound.machine import cores as usable_cores
 from timebound.profile import ProfileFile, this_machine
 from timebound.reading import LIGHT, Looked, Reading, is_heavy
@@ -290,6 +291,10 @@ class Gateway:
         """Load the target again and switch to it; the models served now. Raises `SetupError`."""
         return await self.releases.reload(self.supervisor)
 
+    async def scale(self, workers: int) -> None:
+        """Have so many worker processes from now on, until the server restarts; raises `SetupError`."""
+        await self.releases.scale(workers, self.supervisor)
+
     async def load_model(self, model: str) -> None:
         """Serve a model as the target has it now; raises `SetupError` if it has none of this name."""
         before = self.unloaded.pop(model, None)
@@ -329,11 +334,21 @@ class Gateway:
         """Divide a model's requests as before the last change."""
         return await self.releases.divide(model, versions.rolled_back, self.supervisor)
 
+    @property
+    def target(self) -> Path:
+        """What is served."""
+        return self.releases.target
+
+    @property
+    def has_handlers(self) -> bool:
+        """Whether handlers of model archives are served, or may be: errors are then in the words of their clients."""
+        return self.target.suffix == LIST or any(info.is_handler for info in self.catalogue.models.values())
+
     def why_not_ready(self) -> str | None:
         """Why no request would be answered by a model now, or None."""
         if self.requests.is_closed or self.is_leaving:
             return "draining"
-        if not self.catalogue.models:
+        if not self.catalogue.models and not self.supervisor.slots_up:
             return "loading"
         if not self.supervisor.slots_up:
             trouble = self.supervisor.trouble

@@ -40,6 +40,12 @@ class Releases:
             self._next.add_done_callback(lambda task: task.cancelled() or task.exception())  # all may have left
         return await asyncio.shield(self._next)
 
+    async def scale(self, workers: int, supervisor: Supervisor) -> None:
+        """Have so many workers, in a new generation; raises `SetupError` if it cannot be loaded."""
+        async with self._turn:
+            if supervisor.workers_up != workers:
+                await supervisor.reload(msgspec.structs.replace(supervisor.plan, workers=workers))
+
     async def _reload_in_turn(self, supervisor: Supervisor) -> list[str]:
         async with self._turn:
             self._next = None

@@ -199,7 +199,7 @@ def _quiet_collector() -> None:
     gc.set_threshold(20_000, 20, 100)
 
 
-async def serve(target: Path, config: Config) -> int:
+async def serve(target: Path, config: Config, on_ready: Callable[[], None] | None = None) -> int:
     """Run a server until a signal ends it; the exit code. A second signal leaves at once."""
     stopping = asyncio.Event()
     server = Server(target, config)
@@ -225,6 +225,8 @@ async def serve(target: Path, config: Config) -> int:
         for info in server.gateway.catalogue.models.values():
             log.info("ready", extra={"model": info.name, "at": server.address + info.paths[0]})
         log.info("open the page", extra={"at": server.address + "/"})
+        if on_ready is not None:
+            on_ready()
         await stop_asked
     else:
         starting.cancel()
@@ -238,6 +240,6 @@ async def serve(target: Path, config: Config) -> int:
     return CUT_OFF if cut_off else 0
 
 
-def run(target: Path, config: Config) -> int:
-    """Run a server in its own event loop."""
-    return uvloop.run(serve(target, config))
+def run(target: Path, config: Config, on_ready: Callable[[], None] | None = None) -> int:
+    """Run a server in its own event loop; `on_ready` is called when it answers."""
+    return uvloop.run(serve(target, config, on_ready))

@@ -150,6 +150,11 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     """The model's folder in a folder of models; its traffic is divided among its versions."""
 
     @property
+    def is_handler(self) -> bool:
+        """Whether it is the handler of a model archive."""
+        return self.backend == "handler"
+
+    @property
     def base(self) -> str:
         """The model's name; that of a version beside the main one is `<base>@<version>`."""
         return self.name.partition("@")[0]

@@ -66,6 +66,8 @@ class Reverser(tb.Model):
 class Gateway:
     """Every room but the processes: batches run in this one, at the next turn of the loop."""
 
+    has_handlers = False
+
     def __init__(
         self, models: Sequence[tb.Model], *, metrics: Callable[[str], tuple[bytes, str]] | None = None
     ) -> None:

@@ -58,7 +58,7 @@ class Serving:
         self.port = 0
 
     def __enter__(self) -> Self:
-        verb = [] if self._arguments[0] == "demo" else ["serve"]
+        verb = [] if self._arguments[0] in ("demo", "torchserve") else ["serve"]
         self.process = subprocess.Popen(
             [sys.executable, "-m", "timebound.cli", *verb, *self._arguments, "--port", self._asked_port],
             stdin=subprocess.DEVNULL,
@@ -175,7 +175,7 @@ class Serving:
             return
         ports = eventually(lambda: _listening_ports(self.pid) or self.process.poll() is not None, "a listening port")
         assert isinstance(ports, list), f"it left instead of listening:\n{self.said}"
-        self.port = ports[0]
+        self.port = int(self._asked_port) or ports[0]
 
     def _end(self) -> None:
         with suppress(ProcessLookupError):

@@ -21,6 +21,7 @@ _FILES = {
     "serve": "serve",
     "demo": "serve",
     "up": "up",
+    "torchserve": "torchserve",
     "new": "new",
     "pack": "pack",
     "doctor": "doctor",

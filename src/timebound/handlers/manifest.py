@@ -74,6 +74,8 @@ class Registered(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     file: str
     name: str | None = None
+    version: str | None = None
+    """As the archive says it; for those who look it up."""
     handler: str | None = None
     batch_size: int | None = None
     response_timeout: float | None = None

@@ -28,6 +28,7 @@ from timebound.http.control import Control
 from timebound.http.cors import Cors, as_head
 from timebound.http.intake import Intake
 from timebound.http.live import LiveRoutes
+from timebound.http.management import Management
 from timebound.http.oip import OpenInferenceRoutes
 from timebound.http.openapi import openapi
 from timebound.http.problems import MEDIA, headers_of, problem_body, said
@@ -36,6 +37,7 @@ from timebound.http.responses import json_response, problem_response
 from timebound.http.results import Results
 from timebound.http.routes import Route as ModelRoute
 from timebound.http.routes import Routes, find
+from timebound.http.surfaces import torchserve
 from timebound.store.base import Store
 from timebound.types import ModelInfo
 from timebound.version import VERSION
@@ -54,6 +56,8 @@ _PAGE_HEADERS = {
     "cache-control": "no-cache",
 }
 
+_HANDLERS_PATHS = ("/predictions/", "/explanations/", "/models", "/invocations")
+
 _SAFE = [(b"x-content-type-options", b"nosniff")]
 
 
@@ -63,6 +67,8 @@ class Shown(Protocol):
     catalogue: Catalogue
     store: Store
 
+    @property
+    def has_handlers(self) -> bool: ...
     def status(self) -> dict[str, Any]: ...
     def why_not_ready(self) -> str | None: ...
 
@@ -80,6 +86,7 @@ class App:
         results: Results,
         control: Control,
         live: LiveRoutes | None = None,
+        management: Management | None = None,
         open_inference: OpenInferenceRoutes | None = None,
         access: Access | None = None,
         cors: Cors | None = None,
@@ -106,6 +113,7 @@ class App:
         self._results = results
         self._control = control
         self._live = live
+        self._management = management
         self._open_inference = open_inference
         self._cold = self._cold_app()
 
@@ -227,18 +235,21 @@ class App:
             *self._results.routes(),
             *self._control.routes(),
             *(self._live.routes() if self._live is not None else ()),
+            *(self._management.routes() if self._management is not None else ()),
             *(self._open_inference.routes() if self._open_inference is not None else ()),
             Route("/v1/models/{model}/samples", self._samples),
-            Route("/predictions/{model}", self._no_model, methods=["GET", "POST"]),
+            Route("/predictions/{model}", self._no_model, methods=["GET", "POST", "PUT"]),
             Route("/models/{model}/invoke", self._no_model, methods=["POST"]),
             Route("/openapi.json", self._openapi),
+            Route("/api-description", self._openapi),
+            Route("/", self._openapi, methods=["OPTIONS"]),
             Route("/docs", _page("docs.html")),
             Route("/live", _page("live.html")),
             Route("/", _page("index.html")),
             Mount("/ui", _PageFiles(directory=UI)),
         ]
         handlers: Mapping[Any, Any] = {
-            RequestError: _on_refusal,
+            RequestError: self._on_refusal,
             HTTPException: self._on_http_error,
             Exception: _on_error,
         }
@@ -295,7 +306,22 @@ class App:
             raise _not_ready(reason)
         names = ", ".join(sorted(info.name for info in self._shown(request) if info.name == info.base))
         name = request.path_params["model"]
-        raise RequestError(f"there is no model {name!r}; this server has: {names}", code="unknown_model")
+        detail = f"there is no model {name!r}; this server has: {names}"
+        if self._served.has_handlers:  # the words that their clients look for
+            detail = f"Model not found: {name}"
+        raise RequestError(detail, code="unknown_model")
+
+    async def _on_refusal(self, request: HttpRequest, error: RequestError) -> Response:
+        return self._problem(error, request.url.path)
+
+    def _problem(self, error: RequestError, path: str) -> Response:
+        """An error, where handlers are asked in the words that their clients know."""
+        is_theirs = path.startswith(_HANDLERS_PATHS) and self._served.has_handlers
+        if not is_theirs:
+            return problem_response(error, path)
+        status, media, body = torchserve.said_error(error)
+        headers = {name.decode(): value.decode() for name, value in headers_of(error)}
+        return Response(body, status, headers, media_type=media.decode())
 
     async def _on_http_error(self, request: HttpRequest, error: HTTPException) -> Response:
         if error.status_code == 405:
@@ -314,7 +340,7 @@ class App:
             is_hidden = not known and self._access is not None
             where = "" if is_hidden else f"; models answer at: {known or 'none yet'}"
             detail = f"nothing is at {request.url.path}{where}; see /docs"
-            return problem_response(RequestError(detail, code="not_found"), request.url.path)
+            return self._problem(RequestError(detail, code="not_found"), request.url.path)
         return Response(problem_body("internal", error.detail), error.status_code, media_type=MEDIA.decode())
 
 
@@ -365,10 +391,6 @@ def _page(name: str) -> Callable[[HttpRequest], Any]:
         return FileResponse(UI / name, headers=_PAGE_HEADERS)
 
     return page
-
-
-async def _on_refusal(request: HttpRequest, error: RequestError) -> Response:
-    return problem_response(error, request.url.path)
 
 
 async def _on_error(request: HttpRequest, error: Exception) -> Response:

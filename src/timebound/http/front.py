@@ -25,6 +25,7 @@ from timebound.http.intake import Intake
 from timebound.http.large import Large
 from timebound.http.listener import Listener, bind
 from timebound.http.live import LiveRoutes, Seen
+from timebound.http.management import Management
 from timebound.http.oip import OpenInferenceRoutes
 from timebound.http.proxies import Proxies
 from timebound.http.results import Results
@@ -36,6 +37,25 @@ log = logging.getLogger("timebound.http")
 
 _OPERATORS_SEATS = 64
 """Connections to the operator's socket: its own, so that no crowd at the port keeps the operator out."""
+
+
+class Further:
+    """One more address with a listener of its own."""
+
+    def __init__(self, address: str, listener: Listener) -> None:
+        host, _, port = address.rpartition(":")
+        self._host, self._port = host.strip("[]"), int(port)
+        self.listener = listener
+        self._socket: socket.socket | None = None
+
+    def bind(self) -> None:
+        """Take the port; raises `SetupError` if it cannot be had."""
+        self._socket = bind(self._host, self._port)
+
+    async def open(self) -> None:
+        """Answer from now on."""
+        assert self._socket is not None
+        await self.listener.open(self._socket)
 
 
 class HttpFront:
@@ -96,6 +116,14 @@ class HttpFront:
         )
         self._operators = make_listener(by_socket(app), state=self._state(_OPERATORS_SEATS))
         self._operators_socket: OperatorSocket | None = None
+        self._further = [
+            Further(address, make_listener(app, state=state, tls=self._tls.context if self._tls else None))
+            for address in (config.also_at or "").split(",")
+            if address
+        ]
+        if config.operator_at is not None:
+            seats = self._state(_OPERATORS_SEATS)
+            self._further.append(Further(config.operator_at, make_listener(by_socket(app), state=seats)))
 
     def _state(self, seats: int) -> State:
         return State(
@@ -125,6 +153,7 @@ class HttpFront:
             results=Results(gateway.store, gateway.requests.is_running, admin, has_clients=self._access is not None),
             control=Control(gateway, reload, admin),
             live=LiveRoutes(live, admin),
+            management=Management(gateway, admin),
             open_inference=OpenInferenceRoutes(Described(gateway, metrics), admin, self._access),
             access=self._access,
             cors=self._cors,
@@ -139,6 +168,8 @@ class HttpFront:
         self._socket = bind(self._config.host, self._config.port, is_shared=self._config.reuse_port)
         host, port = self._socket.getsockname()[:2]
         self.address = f"{self._scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+        for further in self._further:
+            further.bind()
         if self._config.admin_token is None:
             self._operators_socket = operator_socket.make(port)
             if self._operators_socket is None:
@@ -150,17 +181,22 @@ class HttpFront:
         await self._listener.open(self._socket)
         if self._operators_socket is not None:
             await self._operators.open(self._operators_socket.sock)
+        for further in self._further:
+            await further.open()
 
     def stop_accepting(self) -> None:
         """Take no new connection; open ones end after their answer."""
         self._listener.stop_accepting()
         self._operators.stop_accepting()
+        for further in self._further:
+            further.listener.stop_accepting()
 
     async def close(self, patience_s: float) -> int:
         """Wait until the last answer is read, at most so long, and end; how many clients had not read theirs."""
         if self._operators_socket is not None:
             self._operators_socket.remove()
-        return sum(await asyncio.gather(self._listener.close(patience_s), self._operators.close(patience_s)))
+        listeners = [self._listener, self._operators, *(further.listener for further in self._further)]
+        return sum(await asyncio.gather(*(listener.close(patience_s) for listener in listeners)))
 
     def read_again(self) -> None:
         """Take the certificate as its files have it now; raises `SetupError`."""

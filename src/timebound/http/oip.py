@@ -41,7 +41,6 @@ class OpenInferenceRoutes:
             ("/v2", self._server, ["GET"]),
             ("/v2/health/live", self._live, ["GET"]),
             ("/v2/health/ready", self._ready, ["GET"]),
-            ("/ping", self._ready, ["GET"]),
             ("/v2/models/stats", self._all_stats, ["GET"]),
             ("/v2/repository/index", self._index, ["GET", "POST"]),
             ("/v2/repository/models/{model}/load", self._load, ["POST"]),

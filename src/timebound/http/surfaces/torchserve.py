@@ -21,9 +21,6 @@ from timebound.reading import Looked
 from timebound.store.fingerprint import of_bytes
 from timebound.types import ModelInfo, Outcome, Question, Result
 
-HANDLER = "handler"
-"""The backend of models that are handlers."""
-
 _TYPES = {
     "unknown_model": "ModelNotFoundException",
     "not_found": "ResourceNotFoundException",
@@ -52,7 +49,7 @@ class TorchServe:
 
     @staticmethod
     def is_for(info: ModelInfo) -> bool:
-        return info.backend == HANDLER
+        return info.is_handler
 
     @staticmethod
     def paths(info: ModelInfo) -> list[str]:

@@ -1,0 +1,156 @@
+"""Started and managed as TorchServe and MMS are: their flags, their properties, their management."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import httpx
+import pytest
+from tests.live.serving import Serving, clean_environment, eventually
+from tests.models import archives
+
+pytestmark = pytest.mark.live
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("store")
+    for pack in (archives.digits, archives.mood, archives.custom):
+        pack(folder)
+    (folder / "broken.mar").write_bytes(b"no archive")
+    return folder
+
+
+class Managed(NamedTuple):
+    """A server that began without a model: its two addresses."""
+
+    serving: Serving
+    http: httpx.Client
+    management: httpx.Client
+
+
+@pytest.fixture(scope="module")
+def managed(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Managed]:
+    folder, port, main = tmp_path_factory.mktemp("managed"), free_port(), free_port()
+    (folder / "config.properties").write_text(
+        f"management_address=http://127.0.0.1:{port}\nnumber_of_netty_threads=4\ndefault_workers_per_model=1\n"
+    )
+    arguments: list[str | Path] = ["--start", "--foreground", "--ncs", "--model-store", store, "--disable-token-auth"]
+    serving = Serving(
+        "torchserve", *arguments, "--ts-config", folder / "config.properties",
+        environment={"XDG_CACHE_HOME": str(folder)}, until_ready=False, port=main,
+    )  # fmt: skip
+    clients = [httpx.Client(base_url=f"http://127.0.0.1:{each}", timeout=30, trust_env=False) for each in (main, port)]
+    with serving, clients[0] as http, clients[1] as management:
+        serving.wait_for_line("open the page")
+        yield Managed(serving, http, management)
+
+
+def test_models_are_registered_asked_described_and_unregistered(managed: Managed) -> None:
+    _, http, management = managed
+    assert http.get("/ping").json()["status"] == "Healthy"
+    assert management.get("/models").json() == {"models": []}
+    said = management.post("/models?url=mood.mar&initial_workers=1&synchronous=true")
+    assert (said.status_code, said.json()["status"]) == (
+        200, 'Model "mood" Version: 1.0 registered with 1 initial workers',
+    )  # fmt: skip
+    assert http.post("/predictions/mood", content=b"great").text == "good"
+    assert http.post("/invocations", content=b"great").text == "good"  # it is the only one
+    management.post("/models?url=digits.mar&model_name=numbers&batch_size=4&response_timeout=7").raise_for_status()
+    assert management.get("/models").json()["models"] == [
+        {"modelName": "mood", "modelUrl": "mood.mar"},
+        {"modelName": "numbers", "modelUrl": "digits.mar"},
+    ]
+    (described,) = management.get("/models/numbers").json()
+    assert (described["modelVersion"], described["batchSize"], described["responseTimeout"]) == ("2.0", 4, 7)
+    assert [worker["status"] for worker in described["workers"]] == ["READY"]
+    assert management.put("/models/mood?min_worker=1&synchronous=true").json()["status"] == (
+        "Workers scaled to 1 for model: mood"
+    )
+    assert "updated" in management.put("/models/numbers/2.0/set-default").json()["status"]
+    assert management.delete("/models/numbers/2.0").json() == {"status": 'Model "numbers" unregistered'}
+    gone = http.post("/predictions/numbers", content=b"x")
+    assert (gone.status_code, gone.json()) == (
+        404, {"code": 404, "type": "ModelNotFoundException", "message": "Model not found: numbers"},
+    )  # fmt: skip
+    assert management.delete("/models/mood").status_code == 200
+    assert management.get("/models").json() == {"models": []}
+
+
+@pytest.mark.parametrize(
+    ("wish", "status", "said"),
+    [
+        ("", 400, "Parameter url is required."),
+        ("?url=gone.mar", 404, "Model not found at: gone.mar"),
+        ("?url=../mood.mar", 404, "Relative path is not allowed in url: ../mood.mar"),
+        ("?url=http://127.0.0.1/mood.mar", 400, "is not fetched"),
+        ("?url=broken.mar", 409, "broken.mar is no archive that can be read"),
+        ("?url=mood.mar&batch_size=many", 400, "batch_size is 'many'"),
+        ("?url=mood.mar&model_name=x&handler=gone.py", 409, "its handler is 'gone.py'"),
+    ],
+)
+def test_what_cannot_be_registered_is_told_and_changes_nothing(
+    managed: Managed, wish: str, status: int, said: str
+) -> None:
+    management = managed.management
+    before = management.get("/models").json()
+    answer = management.post(f"/models{wish}")
+    assert (answer.status_code, answer.json()["code"]) == (status, status)
+    assert said in answer.json()["message"]
+    assert management.get("/models").json() == before
+
+
+def test_only_the_operator_manages(managed: Managed) -> None:
+    serving, http, management = managed
+    for ask, headers in ((http, {}), (management, {"host": "evil.example"}), (management, {"origin": "http://a.b"})):
+        assert ask.get("/models", headers=headers).status_code == 403
+        assert ask.post("/models?url=mood.mar", headers=headers).status_code == 403
+        assert ask.delete("/models/mood", headers=headers).status_code == 403
+    assert serving.operator.get("/models").status_code == 200
+
+
+def test_the_description_of_the_api_and_what_is_ignored_are_told(managed: Managed) -> None:
+    serving, http, _ = managed
+    assert http.get("/api-description").json()["openapi"].startswith("3.")
+    assert http.options("/").json()["openapi"].startswith("3.")
+    assert serving.lines("the property number_of_netty_threads is ignored")
+    assert serving.lines("--no-config-snapshots is ignored")
+
+
+def test_it_starts_in_the_background_says_so_and_stops(store: Path, tmp_path: Path) -> None:
+    port = free_port()
+    environment = {**clean_environment(), "TMPDIR": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path)}
+
+    def run(*words: str | Path, out: Path = Path(os.devnull)) -> int:
+        command = [sys.executable, "-m", "timebound.cli", "torchserve", *words]
+        with out.open("ab") as sink:
+            return subprocess.run(
+                command, stdout=sink, stderr=sink, env=environment, stdin=subprocess.DEVNULL, timeout=60, check=False
+            ).returncode
+
+    said = tmp_path / "said"
+    arguments = ("--model-store", store, "--models", "feeling=mood.mar", "--port", str(port), "--workers", "1")
+    assert run("--start", *arguments, out=said) == 0
+    try:
+        eventually(lambda: "Model server started.\n" in said.read_text(), "the word that it has started")
+        answer = httpx.post(f"http://127.0.0.1:{port}/predictions/feeling", content=b"awful")
+        assert answer.text == "bad"
+        assert run("--start", *arguments) != 0
+    finally:
+        print(said.read_text())
+        assert run("--stop", out=said) == 0
+    assert "TorchServe has stopped." in said.read_text()
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(f"http://127.0.0.1:{port}/ping")
