@@ -49,6 +49,16 @@ def answers_right(port: int) -> bool:
             return False
 
 
+def is_live(port: int) -> bool:
+    """Whether a server on this machine is ready."""
+    with grpc.insecure_channel(f"{HOST}:{port}") as channel:
+        ready = channel.unary_unary(f"{METHOD.rpartition('/')[0]}/ServerReady")
+        try:
+            return bool(ready(b"", timeout=_PATIENCE_S) == b"\x08\x01")
+        except grpc.RpcError:
+            return False
+
+
 def measure(port: int, concurrency: int, seconds: float) -> Load:
     """Keep `concurrency` requests under way for that long."""
     return uvloop.run(_measure(port, concurrency, seconds))

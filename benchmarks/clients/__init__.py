@@ -1,0 +1,1 @@
+"""Clients and load tools of others."""
