@@ -130,6 +130,7 @@ class Bench:
         ]
         command += ["--profiles", "none", *options.serve.split()]
         env = {"GPU_NET": options.net, "GPU_DEVICE": options.device, "GPU_MAX_BATCH": str(options.max_batch)}
+        env |= {"GPU_TRACES": str(options.traces)} if options.traces else {}
         begin = time.perf_counter()
         with log.open("wb") as file:
             process = subprocess.Popen(
@@ -160,12 +161,14 @@ class Bench:
                 print(f"    | {line[:400]}", flush=True)
 
     def _wait(self, process: subprocess.Popen[bytes], port: int, begin: float) -> None:
-        while time.perf_counter() - begin < self.options.part_limit:
+        while time.perf_counter() - begin < self.options.ready_limit:
             if process.poll() is not None:
                 raise RuntimeError(f"the server ended with {process.returncode}")
             with suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=2):
                 return
             time.sleep(0.02)
+        for trace in sorted(self.options.traces.iterdir()) if self.options.traces else ():
+            print(trace.read_text(errors="replace")[-6000:], flush=True)
         raise RuntimeError("the server was not ready in time")
 
     def under_way(self, serving: Serving, count: int, name: str) -> Seen:
@@ -241,7 +244,8 @@ class Bench:
         self.bare("strict")
 
     def inductor(self) -> None:
-        self.bare("inductor", "--members", "2")
+        for turn in ("cold", "warm"):
+            self.bare("inductor", prefix=f"{turn}_")
 
     def _rate(self) -> float:
         """What the server reached in this run, or is said to have reached in one before."""
@@ -295,6 +299,8 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--net", default="efficientnet_b0", help="or resnet18, small")
     parser.add_argument("--device", default="cuda", help="or host, where there is no GPU")
     parser.add_argument("--max-batch", type=int, default=128)
+    parser.add_argument("--ready-limit", type=float, default=240.0, help="seconds that a server may take to be ready")
+    parser.add_argument("--traces", type=Path, help="folder for what the threads do of a server that is not ready")
     parser.add_argument("--log-lines", type=int, default=6, help="of the server's log, from its begin and its end")
     options = parser.parse_args()
     options.under_way = [int(count) for count in options.under_way.split(",")]

@@ -84,42 +84,35 @@ def ceiling(options: argparse.Namespace) -> None:
 
 
 def inductor(options: argparse.Namespace) -> None:
-    """What a compiler makes of the same networks, and how long it takes: a kernel for each size, or one for all."""
+    """What a compiler makes of the same networks, and how long it takes: kernels for two sizes."""
     import torch
 
     x = torch.randint(0, 255, (128, SIDE, SIDE, 3), dtype=torch.uint8, device="cuda")
     stream = torch.cuda.Stream()
     nets = [member(options.net, seed)().to("cuda").eval() for seed in range(options.members)]
     with torch.inference_mode(), torch.cuda.stream(stream):
-        for dynamic in (True, False):
-            torch._dynamo.reset()
-            compiled = [torch.compile(net, dynamic=None if dynamic else False) for net in nets]
-            for size in (128, 16, 1) if dynamic else (128,):
-                rows, took = x[:size], []
-                if dynamic and size > 1:
-                    torch._dynamo.mark_dynamic(rows, 0)
-                for one in compiled:
-                    begin = time.perf_counter()
-                    one(rows)
-                    torch.cuda.synchronize()
-                    took.append(round(time.perf_counter() - begin, 1))
-                tell(f"inductor_{'dynamic' if dynamic else 'static'}_{size}_compile_s", took)
-                for one in compiled:
-                    one(rows)
-                stream.synchronize()
-                graph = torch.cuda.CUDAGraph()
-                with torch.cuda.graph(graph, stream=stream):
-                    outputs = [one(rows) for one in compiled]
+        compiled = [torch.compile(net, dynamic=False) for net in nets]
+        for size in (128, 16):
+            rows, took = x[:size], []
+            for one in compiled:
                 begin = time.perf_counter()
-                for _ in range(options.repeats):
-                    graph.replay()
+                one(rows)
                 torch.cuda.synchronize()
-                seconds = (time.perf_counter() - begin) / options.repeats
-                off = max(float((out - net(rows)).abs().max()) for out, net in zip(outputs, nets, strict=True))
-                tell(
-                    f"inductor_{'dynamic' if dynamic else 'static'}_{size}",
-                    {"ms": round(seconds * 1e3, 3), "rps": round(size / seconds), "off": off},
-                )
+                took.append(round(time.perf_counter() - begin, 1))
+            tell(f"inductor_{size}_compile_s", took)
+            for one in compiled:
+                one(rows)
+            stream.synchronize()
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, stream=stream):
+                outputs = [one(rows) for one in compiled]
+            begin = time.perf_counter()
+            for _ in range(options.repeats):
+                graph.replay()
+            torch.cuda.synchronize()
+            seconds = (time.perf_counter() - begin) / options.repeats
+            off = max(float((out - net(rows)).abs().max()) for out, net in zip(outputs, nets, strict=True))
+            tell(f"inductor_{size}", {"ms": round(seconds * 1e3, 3), "rps": round(size / seconds), "off": off})
 
 
 def opened(options: argparse.Namespace) -> Any:

@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -21,21 +22,29 @@ def member(kind: str, seed: int) -> Callable[[], Any]:
     def make() -> Any:
         import torch
 
-        class Scores(torch.nn.Module):  # type: ignore[misc]
-            def __init__(self) -> None:
-                super().__init__()
-                torch.manual_seed(seed)
-                self.net = _network(kind)
-
-            def forward(self, x: Any) -> Any:
-                dtype = next(self.net.parameters()).dtype
-                x = x.permute(0, 3, 1, 2).to(dtype).div_(127.5).sub_(1.0)
-                return self.net(x.contiguous(memory_format=torch.channels_last)).softmax(-1).float()
-
-        return Scores()
+        torch.manual_seed(seed)
+        return _scores()(_network(kind))
 
     make.__name__ = f"{kind}-{seed}"
     return make
+
+
+@cache
+def _scores() -> Any:
+    """The class of all of them: what is compiled for one fits the others."""
+    import torch
+
+    class Scores(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self, net: Any) -> None:
+            super().__init__()
+            self.net = net
+
+        def forward(self, x: Any) -> Any:
+            dtype = next(self.net.parameters()).dtype
+            x = x.permute(0, 3, 1, 2).to(dtype).div_(127.5).sub_(1.0)
+            return self.net(x.contiguous(memory_format=torch.channels_last)).softmax(-1).float()
+
+    return Scores
 
 
 def _network(kind: str) -> Any:

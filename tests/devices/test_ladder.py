@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timebound.devices.ladder import batch_steps, length_steps, up
+from timebound.devices.ladder import batch_steps, few_steps, length_steps, up
 
 
 def test_steps_are_fine_where_large_batches_earn_most() -> None:
@@ -21,6 +21,12 @@ def test_every_batch_finds_a_step_that_wastes_less_than_half(top: int, data: st.
     step = up(batch_steps(top), size)
     assert step is not None
     assert size <= step < 2 * size or step <= 2
+
+
+def test_a_compiler_gets_fewer_steps() -> None:
+    assert few_steps(128) == [1, 4, 16, 32, 64, 96, 128]
+    assert few_steps(10) == [1, 4, 10]
+    assert few_steps(512) == [1, 4, 16, 32, 64, 96, 128, 160, 192, 224, 256, 384, 512]
 
 
 def test_lengths_have_two_steps_to_each_doubling() -> None:

@@ -71,6 +71,23 @@ def test_an_ensemble_gives_what_it_gives_on_the_processor(device: HostDevice, ho
         np.testing.assert_allclose(there(pictures(count)), here(pictures(count)), atol=1e-6)
 
 
+def test_what_loads_and_warms_up_on_the_lane_itself_may_run_batches_there(device: HostDevice) -> None:
+    """As a worker does where there is a driver."""
+
+    def load() -> Any:
+        there, _ = both()
+        settled(there, pictures(1))
+        stopped = there.run(pictures(3), lambda so_far: so_far.count < 2)
+        return there, there(pictures(5)), stopped
+
+    with ThreadPoolExecutor(1) as threads:  # a lane that waits for itself would never come back
+        there, made, stopped = threads.submit(the_lane().call, load).result(60)
+    _, here = both()
+    np.testing.assert_allclose(made, here(pictures(5)), atol=1e-6)
+    np.testing.assert_allclose(stopped, here.run(pictures(3), lambda so_far: so_far.count < 2), atol=1e-6)
+    np.testing.assert_allclose(there(pictures(3)), here(pictures(3)), atol=1e-6)
+
+
 def test_nothing_is_captured_and_nothing_strange_met_once_it_serves(device: HostDevice) -> None:
     there, _ = both()
     told = settled(there, pictures(1))

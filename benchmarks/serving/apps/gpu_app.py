@@ -1,5 +1,6 @@
 """An ensemble of five networks on a GPU, or one ResNet-18, written as for a processor. GPU_NET says which."""
 
+import faulthandler
 import io
 import os
 import sys
@@ -17,6 +18,11 @@ from benchmarks.tools.gpu_networks import MEMBERS, jpegs, member
 KIND = os.environ.get("GPU_NET", "efficientnet_b0")
 DEVICE = os.environ.get("GPU_DEVICE", "cuda")
 COMPILE = os.environ.get("GPU_COMPILE") == "1"
+
+if "GPU_TRACES" in os.environ:
+    # What every thread does, as long as the process lives: for a server that does not come up.
+    trace = Path(os.environ["GPU_TRACES"]) / f"{os.getpid()}.txt"
+    faulthandler.dump_traceback_later(25, repeat=True, file=trace.open("w"))
 
 
 class Pictures(tb.Model):

@@ -103,6 +103,7 @@ class TorchBackend(Backend):
                 limit=opened.max_batch,
                 longest=longest,
                 is_captured=graphs,
+                is_compiled=compile,
             )
         given = [inputs] if isinstance(inputs, str) else inputs
         self.inputs: Sequence[TensorSpec] = opened.inputs if given is None else [parse_spec(text) for text in given]
@@ -189,6 +190,7 @@ class TorchBackend(Backend):
             limit=min(limits, default=None),
             longest=self._longest,
             is_captured=self._is_captured,
+            is_compiled=self._compiled is not None,
         )
         for place, member in enumerate(members):
             member._networks, member._place = joined, place
@@ -196,11 +198,11 @@ class TorchBackend(Backend):
 
     def _takes(self) -> Any:
         names = [spec.name for spec in self.inputs]
-        return self.device, self._is_captured, self._longest, names, self._opened.keywords
+        return self.device, self._is_captured, self._compiled is None, self._longest, names, self._opened.keywords
 
     def _forward(self, tensors: Mapping[int | str, Tensor]) -> Any:
         """From tensors where the network is to tensors, compiled if it is to be."""
-        return self._run(self._compiled or self._opened.call, tensors)
+        return self._run(self._opened.call if self._compiled is None else self._compiled, tensors)
 
     def _forward_as_it_is(self, tensors: Mapping[int | str, Tensor]) -> Any:
         """The same, and nothing is compiled for it."""

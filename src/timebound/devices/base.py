@@ -181,9 +181,9 @@ def adopt(device: Device | None) -> None:
         _open[device.name] = device
 
 
-def run_on_device(call: Callable[[], T]) -> T:
+def run_on_device(call: Callable[[], T], *, is_wanted: bool = False) -> T:
     """Run this on the lane's thread where a device may be wanted: libraries keep what they set up per thread."""
-    if _DRIVER.exists():
+    if is_wanted or _DRIVER.exists():
         return the_lane().call(call)
     return call()
 

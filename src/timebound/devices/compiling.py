@@ -1,4 +1,4 @@
-"""Networks compiled by torch: kernels of their own, one set for all batch sizes and one for single items."""
+"""Networks compiled by torch: kernels of their own for each batch size."""
 
 from __future__ import annotations
 
@@ -12,19 +12,15 @@ import torch
 _KERNELS = "TORCHINDUCTOR_CACHE_DIR"
 _FOLDER = Path("~/.cache/timebound/kernels")
 _MOST_VARIANTS = 256
-"""Members of an ensemble share their code, and each of them counts as a variant of it."""
+"""Members of an ensemble share their code: each of them, at each size, may count as a variant of it."""
 
 
 def compiled(call: Callable[..., Any]) -> Callable[..., Any]:
     """The same network, compiled when it first meets a batch; what was compiled is kept on disk for the next start."""
     os.environ.setdefault(_KERNELS, str(_FOLDER.expanduser()))
-    torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, _MOST_VARIANTS)
-    run = torch.compile(call)
-
-    def forward(*arguments: Any, **by_name: Any) -> Any:
-        for tensor in (*arguments, *by_name.values()):
-            if tensor.dim() and len(tensor) > 1:  # of a single item the compiler makes use
-                torch._dynamo.maybe_mark_dynamic(tensor, 0)
-        return run(*arguments, **by_name)
-
-    return forward
+    limits = torch._dynamo.config
+    limits.recompile_limit = max(limits.recompile_limit, _MOST_VARIANTS)
+    limits.accumulated_recompile_limit = max(limits.accumulated_recompile_limit, 4 * _MOST_VARIANTS)
+    # Kernels for any size are slower, and take longer to compile than those for a few sizes.
+    run: Callable[..., Any] = torch.compile(call, dynamic=False)
+    return run

@@ -11,7 +11,7 @@ import torch
 
 from timebound.devices.base import Device, Graph
 from timebound.devices.graphs import NotCaptured, Piece, Tensors, capture, replay_seconds, run_seconds
-from timebound.devices.ladder import batch_steps, up
+from timebound.devices.ladder import up
 from timebound.devices.mixture import Mix
 
 Call: TypeAlias = Callable[[Tensors], Any]
@@ -69,9 +69,8 @@ class Settling:
         self._tell = tell
         self.notes: list[str] = []
 
-    def settle(self, sample: Mapping[int | str, Any], most: int, *, is_captured: bool = True) -> Form:
-        """The form of items like this sample, for batches of up to so many."""
-        ladder = batch_steps(most)
+    def settle(self, sample: Mapping[int | str, Any], ladder: list[int], *, is_captured: bool = True) -> Form:
+        """The form of items like this sample, for batches of these sizes."""
         while True:
             form = Form(self._inputs(sample, ladder[-1]), ladder, len(self._calls))
             try:

@@ -20,6 +20,12 @@ def batch_steps(top: int) -> list[int]:
     return [*steps, top]
 
 
+def few_steps(top: int) -> list[int]:
+    """The same where each step costs seconds to prepare, as for a compiler."""
+    steps = [size for size in (1, 4, 16) if size < top]
+    return [*steps, *range(32, min(top, _FAR + 1), 32), *range(_FAR + 128, top, 128), top]
+
+
 def length_steps(longest: int) -> list[int]:
     """Lengths up to `longest`, two to each doubling: 16, 24, 32, 48, 64, 96 ..."""
     steps, length = [], _FINEST_LENGTH

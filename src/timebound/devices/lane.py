@@ -50,8 +50,12 @@ class Lane:
     def submit(self, order: int, work: Callable[[], Waitable]) -> Future[Any]:
         """Have a stage started when it is its turn: the smallest `order` first, then the first to come.
 
-        `work` starts it on the device and returns the mark of its end.
+        `work` starts it on the device and returns the mark of its end. On the lane's own thread it starts at once.
         """
+        if threading.current_thread() is self._thread:
+            started: Future[Any] = Future()
+            self._do(started, work, is_stage=True)
+            return started
         return self._take(order, work, is_stage=True)
 
     def _take(self, order: int, work: Callable[[], Any], *, is_stage: bool) -> Future[Any]:

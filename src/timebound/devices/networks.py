@@ -14,6 +14,7 @@ import torch
 from timebound.devices.base import Device, Graph, add_usage, expect
 from timebound.devices.berth import Berths, first_graph_outputs
 from timebound.devices.form import Call, Form, Settling, Tell
+from timebound.devices.ladder import batch_steps, few_steps
 from timebound.devices.lane import the_lane
 from timebound.devices.lengths import Lengths, length_of
 from timebound.devices.mixture import Mix
@@ -36,8 +37,10 @@ class Networks:
         limit: int | None = None,
         longest: int | None = None,
         is_captured: bool = True,
+        is_compiled: bool = False,
     ) -> None:
         self.device = device
+        self._steps = few_steps if is_compiled else batch_steps
         self._limit = limit
         self._lengths = Lengths(longest) if longest is not None else None
         self._is_captured = is_captured
@@ -69,7 +72,7 @@ class Networks:
             for sample in self._samples():
                 top = min(most, self._limit or most)
                 top = self._lengths.most(sample, top) if self._lengths is not None else top
-                form = settling.settle(sample, top, is_captured=self._is_captured)
+                form = settling.settle(sample, self._steps(top), is_captured=self._is_captured)
                 berths = None
                 if all(form.is_captured(size) for size in form.ladder):
                     outputs, is_mixture = first_graph_outputs(form), self._mix is not None

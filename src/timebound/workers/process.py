@@ -58,7 +58,7 @@ def main(arguments: list[str]) -> int:
     if load.is_understudy:
         return serve_errands(control, slots[0], load)
     try:
-        runners, ready, rooms = run_on_device(partial(_open, load))
+        runners, ready, rooms = run_on_device(partial(_open, load), is_wanted=load.plan.device not in ("", "cpu"))
     except Exception as error:
         wire.write_frame(control, messages.Failed(sentence(error), traceback.format_exc()))
         return 2
