@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -218,6 +219,13 @@ def test_no_module_imports_itself_by_a_detour() -> None:
 
 def test_no_module_is_a_drawer() -> None:
     assert drawers(SOURCE) == []
+
+
+def test_every_room_is_in_the_picture() -> None:
+    picture = (Path(__file__).parents[1] / "docs/rooms.svg").read_text()
+    words = set(re.findall(r"[a-z]+", picture))
+    rooms = {folder.name for folder in SOURCE.iterdir() if folder.is_dir() and folder.name != "__pycache__"}
+    assert rooms - words == set()
 
 
 def test_the_checker_sees_an_import_that_points_upward(tmp_path: Path) -> None:
