@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import msgspec
@@ -62,6 +63,25 @@ def test_options_beside_a_model_file_hold_in_the_image(tmp_path: Path) -> None:
     (target.parent / "timebound.toml").write_text("max_queue = 7\n")
     files = written(learn(target, tmp_path / "deploy", config(target), Wish(), wheel=wheel(tmp_path)), ["docker"])
     assert 'TIMEBOUND_MAX_QUEUE="7"' in files["Dockerfile"]
+
+
+def test_each_image_computes_where_its_base_can(tmp_path: Path) -> None:
+    target = app(tmp_path)
+
+    def files(kind: str, **flags: object) -> dict[str, str]:
+        facts = learn(target, tmp_path / "deploy", config(target, **flags), Wish(), wheel=wheel(tmp_path))
+        return written(facts, [kind])
+
+    def devices(**flags: object) -> list[list[str]]:
+        found = files("docker", **flags)
+        return [re.findall(r'TIMEBOUND_DEVICE="(.*)"', found[name]) for name in ("Dockerfile", "Dockerfile.gpu")]
+
+    assert devices() == [[], []]
+    assert devices(device="cuda:1") == [["cpu"], ["cuda:1"]]
+    (target / "net.pt2").write_bytes(b"")
+    assert devices() == [[], ["cuda"]]
+    # Ray hides the GPUs from a replica that asks for none.
+    assert "{ num_gpus: 1, num_cpus: 1," in files("ray", device="cuda")["serve.yaml"]
 
 
 def test_no_secret_is_written_anywhere(tmp_path: Path) -> None:

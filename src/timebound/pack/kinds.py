@@ -9,6 +9,7 @@ from string import Template
 
 import msgspec
 
+from timebound.config import PREFIX
 from timebound.pack.facts import REDIS_MIB, Facts
 from timebound.pack.fargate import pair
 from timebound.pack.origin import WHEELS
@@ -21,6 +22,9 @@ Write = Callable[[Facts], str]
 _WRITTEN = "Written by `timebound pack`; yours to change: what you change is kept when it runs again."
 _FRONT_PORT = 8080
 """Where nginx listens in its container: a port that needs no rights."""
+_DEVICE = f"{PREFIX}DEVICE"
+_GPU_CORES = 4
+"""For one GPU: its gateway, its worker, and two that prepare requests."""
 _RESOLVER = "/tmp/resolver.conf"
 _TORCH_ON_CPU = "https://download.pytorch.org/whl/cpu"
 _FARGATE_STOP_S = 120
@@ -54,7 +58,8 @@ def values(facts: Facts) -> dict[str, object]:
         "python": facts.python,
         "port": facts.config.port,
         "target": json.dumps(facts.target, ensure_ascii=False),
-        "carried": "\n".join(f"    {name}={_quoted(value)} \\" for name, value in facts.carried.items()),
+        "carried": _environment(facts, "cpu" if wants_gpu(facts) else ""),
+        "carried_gpu": _environment(facts, facts.config.device if wants_gpu(facts) else _on_gpu(facts)),
         "copy_wheels": f"COPY {WHEELS}/ ./{WHEELS}/" if facts.origin.wheel else "",
         "copy_models": "COPY models/ /app/" if facts.contents.has_models else "",
         "torch_index": f" --extra-index-url {_TORCH_ON_CPU}" if facts.contents.needs_torch else "",
@@ -62,6 +67,7 @@ def values(facts: Facts) -> dict[str, object]:
         "safe_replicas": facts.replicas + 1,
         "most_replicas": 5 * facts.replicas,
         "cores": facts.cores,
+        "gpu_cores": max(facts.cores, _GPU_CORES),
         "memory_mb": facts.memory_mb,
         "memory_why": facts.memory_why,
         "redis_mb": REDIS_MIB,
@@ -73,6 +79,22 @@ def values(facts: Facts) -> dict[str, object]:
         "max_connections": facts.config.max_connections,
         "pack_flags": facts.again,
     }
+
+
+def wants_gpu(facts: Facts) -> bool:
+    """Whether the options name one."""
+    return facts.config.device.startswith("cuda")
+
+
+def _on_gpu(facts: Facts) -> str:
+    """What the image for a GPU says where the options leave it to the models."""
+    return "cuda" if facts.config.device == "auto" and "torch" in _extras(facts) else ""
+
+
+def _environment(facts: Facts, device: str) -> str:
+    """Options as lines of a Dockerfile, with a `device` of its own if there is one."""
+    carried = {**facts.carried, **({_DEVICE: device} if device else {})}
+    return "\n".join(f"    {name}={_quoted(value)} \\" for name, value in carried.items())
 
 
 def _ecs(facts: Facts) -> str:
@@ -95,7 +117,7 @@ def _systemd(facts: Facts) -> str:
             "Environment=" + json.dumps(f"{name}={value}", ensure_ascii=False).replace("%", "%%")
             for name, value in facts.carried.items()
         ),
-        "private_devices": "no" if facts.contents.needs_torch else "yes",  # a GPU is a device
+        "private_devices": "no" if "torch" in _extras(facts) or wants_gpu(facts) else "yes",  # a GPU is a device
     }
     return fill((FOLDER / "systemd/app.service").read_text(), values(facts) | own)
 
@@ -106,6 +128,7 @@ def _ray(facts: Facts) -> str:
                                  if name not in _RAYS_OWN),
         "ray_requirement": json.dumps(f"timebound[ray]=={VERSION}"),
         "memory_bytes": facts.memory_mb * 2**20,
+        "ray_gpus": "num_gpus: 1, " if wants_gpu(facts) else "",
     }  # fmt: skip
     return fill((FOLDER / "ray/serve.yaml").read_text(), values(facts) | own)
 
