@@ -78,11 +78,13 @@ class BatchFinished(msgspec.Struct, frozen=True):
     run: Run | None = None
     report: Report | None = None
     """What its slot said last."""
+    device_s: float = 0.0
+    """What it took on a device, all in all."""
 
     @classmethod
-    def of(cls, run: Run, report: Report, seconds: float, reason: str) -> BatchFinished:
+    def of(cls, run: Run, report: Report, seconds: float, reason: str, device_s: float = 0.0) -> BatchFinished:
         """The end of this batch."""
-        return cls(run.model, run.size, seconds, run.predicted_s, report.members, reason, run, report)
+        return cls(run.model, run.size, seconds, run.predicted_s, report.members, reason, run, report, device_s)
 
 
 class Degraded(msgspec.Struct, frozen=True):

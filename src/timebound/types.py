@@ -257,6 +257,11 @@ class Run(msgspec.Struct, frozen=True):
     """How long it should take, with all members."""
     latest_end: float
     """When it must be over for the first of its requests to be in time."""
+    step: int = 0
+    """The size it is run with: padded, if its backend runs some sizes only."""
+    device_s: float = 0.0
+    """How long its first `sure` members should take on a device; 0 on CPUs."""
+    sure: int = 0
 
 
 class Measured(msgspec.Struct, array_like=True, frozen=True):

@@ -331,3 +331,39 @@ def test_a_text_longer_than_the_longest_is_answered_as_it_is(device: HostDevice)
     there = network(Tagger(), device="host", longest=16)
     settled(there, texts(1, 5), most=2)
     assert there(texts(2, 30))[0].shape == (2, 30, 4)
+
+
+def test_no_member_is_begun_that_was_neither_sure_nor_asked_for(device: HostDevice) -> None:
+    there, _ = both(5)
+    settled(there, pictures(1))
+    told: list[int] = []
+
+    def stop_after(most: int) -> Callable[[Any], bool]:
+        def hear(mixture: Any) -> bool:
+            told.append(mixture.count)
+            return bool(mixture.count < most)
+
+        return hear
+
+    for sure, most in ((3, 3), (1, 1), (2, 4)):
+        told.clear()
+        before = device.replays
+        there.run(pictures(4), stop_after(most), sure)
+        the_lane().call(lambda: None)
+        assert (told[-1], device.replays - before) == (most, most)
+
+
+def test_time_on_the_device_is_told_with_each_report(device: HostDevice) -> None:
+    there, _ = both(3)
+    settled(there, pictures(1))
+    take_usage()
+    used: list[float] = []
+
+    def hear(mixture: Any) -> bool:
+        used.append(take_usage().device_s)
+        return True
+
+    there.run(pictures(4), hear)
+    used.append(take_usage().device_s)
+    assert all(seconds > 0 for seconds in used)
+    assert max(used) < sum(used) * 0.9

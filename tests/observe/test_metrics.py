@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from timebound.events import Answered, BatchFinished, BatchLost, BatchStarted, Events, Refused, WorkerDown, WorkerUp
 from timebound.observe.metrics import SECONDS, Metrics
-from timebound.types import Loss, ModelInfo, Outcome, Quality, Question, Result, Source
+from timebound.types import Loss, ModelInfo, Outcome, Quality, Question, Report, Result, Run, Source, Timing
 
 REQUEST = Question("r1", "m", b"", 0.0, 1.0)
 
@@ -106,6 +106,17 @@ def test_a_finished_batch_is_measured_against_its_prediction() -> None:
     assert samples["batch_seconds_sum", "m"] == pytest.approx(0.04)
     assert samples["batch_prediction_ratio_sum", "m"] == pytest.approx(3.0)
     assert samples["batch_prediction_ratio_count", "m"] == 2
+
+
+def test_time_on_a_device_and_padding_are_measured() -> None:
+    run = Run(1, "m", "slot 1.0", 33, "all_waiting", 0.0, 0.02, 1.0, step=48, device_s=0.010, sure=5)
+    full, cut = (BatchFinished.of(run, Report([], Timing(), n, 5), 0.02, "complete", 0.011) for n in (5, 3))
+    samples = scraped(full, cut)
+    assert samples["batch_rows_total", "m", "item"] == 66
+    assert samples["batch_rows_total", "m", "padding"] == 30
+    assert samples["device_seconds_sum", "m"] == pytest.approx(0.022)
+    assert samples["device_prediction_ratio_count", "m"] == 1
+    assert samples["device_prediction_ratio_sum", "m"] == pytest.approx(1.1)
 
 
 def test_workers_that_leave_when_asked_are_not_deaths() -> None:

@@ -276,8 +276,8 @@ class Dispatcher(Staff):
     def _begin(self, slot: Slot, batch: Batch, now: float) -> None:
         requests: list[Request] = list(batch.tickets)  # type: ignore[arg-type]
         del self._floor.free[slot]
-        facts = (len(requests), batch.reason, batch.started, batch.predicted_s, batch.latest_end)
-        run = Run(batch.id, batch.model, str(slot), *facts)
+        facts = (len(requests), batch.reason, batch.started, batch.predicted_s, batch.latest_end, batch.step)
+        run = Run(batch.id, batch.model, str(slot), *facts, batch.stage_s, batch.sure)
         self._floor.running[slot] = Sent(batch, requests, now, run)
         shape = (batch.model, batch.step, length_bucket(batch.size))
         if not self._answers.pulse.is_running:
@@ -320,7 +320,7 @@ class Dispatcher(Staff):
         self._deliver(sent, report, step)
         self._settle_aside()
         if not step.go:
-            self._events.emit(BatchFinished.of(sent.run, report, now - batch.started, step.reason))
+            self._events.emit(BatchFinished.of(sent.run, report, now - batch.started, step.reason, batch.used_s))
             self._answers.forget_unwanted(sent.requests)
         self._answers.margin.observe(self._clock.now() - now)
         self._scheduler.margin_s = self._answers.margin.seconds

@@ -116,6 +116,7 @@ class Devices(InFlight):
         if took is not None:
             self._learn_lead(batch, seconds)
             seconds, ended = took.device_s, now - took.finish_s
+            batch.used_s += seconds
         else:  # the wall's time, but for what another batch had of it
             seconds = max(1e-6, min(seconds, now - self._ended[server]))
         self._ended[server] = max(self._ended[server], ended)

@@ -124,6 +124,7 @@ class Batch(msgspec.Struct, eq=False):
     sure: int = 0  # members that run in any case: all that everybody can have, when it is given to the device
     quiet_s: float = 0.0  # for so long nothing is reported or asked between them
     took: Took | None = None  # what was said of the last stage
+    used_s: float = 0.0  # of the device, in all its stages
 
     def __len__(self) -> int:
         return len(self.tickets)
