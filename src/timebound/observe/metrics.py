@@ -33,12 +33,12 @@ from timebound.observe.families import Counts, Families
 from timebound.observe.gpus import Cards, GpuNumbers
 from timebound.observe.handlers import HandlerNumbers
 from timebound.observe.judged import is_in_time, is_ours, slack_s
+from timebound.observe.steps import Steps
 from timebound.types import ModelInfo
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.175, 0.25, 0.375, 0.5, 0.75, 1.0, 1.5, 2.5, 5.0, 10.0)
 SLACK = (0.0, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-DEVICE_RATIOS = (0.5, 0.8, 0.9, 0.95, 1.0, 1.02, 1.05, 1.1, 1.25, 1.5, 2.0)
 RATIOS = (0.25, 0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0)
 
 _BY_VERSION = ("model", "version")
@@ -91,11 +91,7 @@ class Metrics(Collector):
         self._batch_size = measure("batch_size", "Requests in a batch.", SIZES, "model")
         told = "Real over predicted seconds of a batch."
         self._prediction = measure("batch_prediction_ratio", told, RATIOS, "model")
-        rows = "Rows that were run: items, and what pads them where backends run some batch sizes only."
-        self._rows = count("batch_rows", rows, "model", "kind")
-        self._device_s = measure("device_seconds", "What batches took on a device.", SECONDS, "model")
-        told = "Real over predicted seconds on a device, of batches that ran as many members as was decided before."
-        self._device_prediction = measure("device_prediction_ratio", told, DEVICE_RATIOS, "model")
+        self._steps = Steps(families)
         self._write_lag = measure("store_write_seconds", "From a result to its being in Redis.", SECONDS, "model")
         events.on(Answered, self._answered)
         events.on(Refused, self._refused)
@@ -157,13 +153,7 @@ class Metrics(Collector):
         self._batch_s[event.model,].add(event.seconds)
         self._ends[event.model, str(event.members), event.reason] += 1
         self._prediction[event.model,].add(event.seconds / event.predicted_s if event.predicted_s else 1.0)
-        if event.run is not None and event.run.step:
-            self._rows[event.model, "item"] += event.size
-            self._rows[event.model, "padding"] += event.run.step - event.size
-        if event.device_s:
-            self._device_s[event.model,].add(event.device_s)
-            if event.run is not None and event.members == event.run.sure:
-                self._device_prediction[event.model,].add(event.device_s / event.run.device_s)
+        self._steps.finished(event)
 
     def _degraded(self, event: Degraded) -> None:
         self._degradations[event.model, event.quality, event.reason] += event.count
