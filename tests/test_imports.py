@@ -78,7 +78,7 @@ ALLOWED: Mapping[str, set[str]] = {
         "reading",
         "tensors",
     },  # a front beside http's, and its way in
-    "observe": {"events", "types"},
+    "observe": {"errors", "events", "types"},
     "stack": BASE | {"config"},
     "pack": BASE | {"config", "stack"},
     "doctor": BASE
@@ -110,6 +110,7 @@ ALLOWED: Mapping[str, set[str]] = {
         "lab",
         "profile",
         "operator_socket",
+        "observe",  # the history's files are read without a server
     },
     "client": {"clock", "errors", "types", "version"},
     "__main__": {"cli"},

@@ -323,6 +323,19 @@ class Config:
         seconds(0, 3600),
         "seconds that accepted requests are given to finish, and answers to be read, when the server stops",
     )
+    history: str | None = _option(
+        None,
+        TEXT,
+        "folder in which the history of all requests is kept: what became of each and, for models with keep_inputs, "
+        "what was sent and answered",
+        unset="none is kept",
+    )
+    history_bytes: int = _option(1_000_000_000, SIZE, "bytes that the history may take; the oldest file goes first")
+    history_age: float = _option(
+        30 * 86_400.0,
+        seconds(60, 10**9),
+        "seconds for which the history keeps single requests; counts by minute are kept ten times as long",
+    )
     access_log: bool = _option(False, TRUTH, "write one line to the log for each request")
     log_level: str = _option("info", one_of(*LEVELS), "least severe lines to log: " + ", ".join(LEVELS))
     log_format: str = _option(

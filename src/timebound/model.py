@@ -48,6 +48,15 @@ class Model:
     """Body fields that may differ between attempts of one request, such as a counter or the time of sending."""
     keep: ClassVar[float] = 3600.0
     """Seconds a result is kept for retries."""
+    keep_inputs: ClassVar[bool] = False
+    """Whether the history (--history) keeps bodies and answers too, not only what became of each request."""
+    redact: ClassVar[Sequence[str]] = ()
+    """Fields, at any depth, that the history leaves out of JSON bodies and answers."""
+    label_field: ClassVar[str | None] = None
+    """The field of an answer that the history counts by; without one answer, label, prediction, class, category or
+    result, whichever comes first."""
+    user_field: ClassVar[str | None] = None
+    """The field of a body that says whose it is; the history counts by it."""
     cache: ClassVar[str | None] = None
     """"content": requests without a key are known by their body, so equal inputs are computed once."""
     version: ClassVar[str] = "1"
@@ -126,6 +135,8 @@ def check_class(cls: type[Model]) -> None:
         raise SetupError(f'{where}: cache is {cls.cache!r}; give "content" or leave it out')
     if cls.engine is not None and cls.engine not in ENGINES:
         raise SetupError(f"{where}: engine is {cls.engine!r}; give one of {', '.join(ENGINES)}")
+    if isinstance(cls.redact, str) or not all(isinstance(name, str) for name in cls.redact):
+        raise SetupError(f"{where}: redact is {cls.redact!r}; give a list of field names")
     if isinstance(cls.key_ignore, str) or not all(isinstance(name, str) for name in cls.key_ignore):
         raise SetupError(f"{where}: key_ignore is {cls.key_ignore!r}; give a list of field names")
     _check_path(cls.path, where)

@@ -19,8 +19,11 @@ from timebound.config import Config
 from timebound.errors import SetupError
 from timebound.gateway import Gateway, logs_json
 from timebound.http.front import HttpFront
+from timebound.http.history import Kept
 from timebound.nvml import open_cards
 from timebound.observe.access import AccessLog
+from timebound.observe.history import FORMATS, History, filter_of
+from timebound.observe.journal import Journal
 from timebound.observe.life import log_life, warn_if_slow
 from timebound.observe.live import Live
 from timebound.observe.metrics import Metrics
@@ -80,6 +83,12 @@ class Server:
         gateway.catalogue.listen(warn_if_slow, lambda name, successor: None)
         self.live = Live(gateway, self.signals.read, wall)
         self.metrics.gauges["live_watchers"] = ("Pages that show the server live.", lambda: len(self.live.stream))
+        self._journal = _journal(config, gateway)
+        if self._journal is not None:
+            self.metrics.gauges |= self._journal.gauges()
+        kept = None
+        if self._journal is not None:
+            kept = Kept(self._journal, History(self._journal.folder), filter_of, FORMATS)
         self._gate = Gate(
             keys=config.keys,
             max_held=config.max_held or max(256_000_000, 4 * config.max_body),
@@ -87,7 +96,15 @@ class Server:
         )
         self._gate.held.make_room = gateway.requests.unwaited.make_room
         made = [
-            make(gateway, config, gate=self._gate, reload=self.reload, metrics=self.metrics.render, live=self.live)
+            make(
+                gateway,
+                config,
+                gate=self._gate,
+                reload=self.reload,
+                metrics=self.metrics.render,
+                live=self.live,
+                history=kept,
+            )
             for make in fronts or FRONTS
         ]
         self.fronts = [front for front in made if front is not None]
@@ -106,6 +123,8 @@ class Server:
             front.bind()
         if self._access_log is not None:
             self._access_log.start()
+        if self._journal is not None:
+            self._journal.start()
         # Probes are answered while models load: live, not ready.
         for front in self.fronts:
             await front.open()
@@ -151,6 +170,8 @@ class Server:
         await self.gateway.stop()
         if self._access_log is not None:
             self._access_log.stop()
+        if self._journal is not None:
+            self._journal.stop()
         return cut_off
 
     async def _close(self, patience_s: float) -> int:
@@ -177,6 +198,20 @@ class Server:
     def kill(self) -> None:
         """Leave without a word: end the workers; the caller exits the process."""
         self.gateway.kill()
+
+
+def _journal(config: Config, gateway: Gateway) -> Journal | None:
+    if config.history is None:
+        return None
+    return Journal(
+        gateway.events,
+        Path(config.history).expanduser(),
+        most_bytes=config.history_bytes,
+        most_s=config.history_age,
+        models=gateway.catalogue.models,
+        now=gateway.clock.now,
+        wall=wall,
+    )
 
 
 def warn_if_nice(cure: str = "start it at 0") -> None:

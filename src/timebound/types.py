@@ -103,6 +103,12 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     key: str | None = None
     key_ignore: list[str] = []
     """Body fields that may differ between attempts of one request."""
+    keep_inputs: bool = False
+    """Whether the history keeps what is sent and answered, not only what became of it."""
+    redact: list[str] = []
+    """Fields that it leaves out of both."""
+    label_field: str | None = None
+    user_field: str | None = None
     keep_s: float = 3600.0
     """How long a result is kept for retries."""
     cache: str | None = None

@@ -14,6 +14,8 @@ import pytest
 from tests.live.browser import Browser
 from tests.live.serving import MODELS, Serving, eventually
 
+from timebound.cli import main
+
 pytestmark = pytest.mark.live
 
 OUT = Path(__file__).parents[2] / "out"
@@ -28,6 +30,9 @@ LOOKS: dict[str, dict[str, Any]] = {
 
 class Watched(Serving):
     """A server with a past: an overload of one model, and retries of another's requests."""
+
+    kept: Path
+    """The folder of its history."""
 
     def fill(self) -> None:
         """Ask far more than can be done, until some of everything has come of it."""
@@ -54,8 +59,10 @@ class Watched(Serving):
 
 
 @pytest.fixture(scope="module")
-def serving() -> Iterator[Watched]:
-    with Watched(MODELS / "watched.py", "--workers", "1", "--slots", "1") as serving:
+def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+    kept = ("--history", tmp_path_factory.mktemp("history"))
+    with Watched(MODELS / "watched.py", "--workers", "1", "--slots", "1", *kept) as serving:
+        serving.kept = kept[1]
         serving.fill()
         yield serving
 
@@ -203,3 +210,69 @@ def test_a_server_with_open_tabs_stops_at_once() -> None:
             serving.signal(signal.SIGTERM)
             assert [line for line in lines if line.startswith("data: x")] == []
         assert serving.process.wait(5) == 0
+
+
+# ---------------------------------------------------------------------- history
+
+
+def open_history(browser: Browser, serving: Watched, **look: Any) -> None:
+    """Open the history, once it has requests to show."""
+    found = "/v1/history?model=votes&quality=full"
+    eventually(lambda: serving.operator.get(found).json()["outcomes"], "outcomes in the history")
+    browser.open(serving.address().replace("/live", "/history"), **look)
+    browser.wait_for("document.documentElement.dataset.state === 'shown'")
+
+
+@pytest.mark.parametrize("name", LOOKS)
+def test_nothing_of_the_history_is_out_of_reach_for_anybody(serving: Watched, browser: Browser, name: str) -> None:
+    open_history(browser, serving, **LOOKS[name])
+    browser.run(AXE.read_text() + "; undefined")
+    found = browser.run("axe.run().then((all) => all.violations.map((one) => [one.id, one.nodes.map((n) => n.html)]))")
+    assert found == []
+    assert browser.run("document.documentElement.scrollWidth <= innerWidth"), "it fits the screen"
+    browser.picture(OUT / f"{name.replace('live', 'history')}.png")
+
+
+def test_a_request_is_looked_at_judged_and_sent_again(serving: Watched, browser: Browser) -> None:
+    body = {"x": 3.0, "id": "judge-me", "secret": "s3cret"}
+    serving.http.post("/votes", json=body).raise_for_status()
+    eventually(lambda: serving.operator.get("/v1/history?key=judge-me").json()["outcomes"], "it is in the history")
+    open_history(browser, serving)
+    browser.fill("#key", "judge-me")
+    browser.click("form.filter button")
+    browser.wait_for("document.querySelectorAll('#page table tbody tr').length >= 1")
+    browser.wait_for("document.querySelector('#page table tbody').rows.length === 1")
+    browser.click("#page table tbody button")
+    browser.wait_for("document.querySelector('#one').innerText.includes('3.0')")
+    assert "s3cret" not in browser.text("#one")
+    browser.run("[...document.querySelectorAll('#one button')].find((one) => one.innerText === 'wrong').click()")
+    judged = "/v1/history?verdict=wrong"
+    (found,) = eventually(lambda: serving.operator.get(judged).json()["outcomes"], "the verdict")
+    assert (found["key"], found["right_label"], found["label"]) == ("judge-me", "big", "big")
+    browser.run(
+        "[...document.querySelectorAll('#one button')].find((one) => one.innerText === 'Send it again').click()"
+    )
+    browser.wait_for("document.querySelector('#one').innerText.includes('Answered now: 200')")
+
+
+def test_the_history_is_exported_and_counted_without_the_server(
+    serving: Watched, browser: Browser, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    open_history(browser, serving)
+    assert main(["history", "stats", str(serving.kept), "--by", "code", "--only", "model=takes"]) == 0
+    assert "overloaded" in capsys.readouterr().out
+    out = tmp_path / "kept.ndjson"
+    asked = ["history", "export", str(serving.kept), "--only", "has_input=1", "--format", "ndjson", "--out", str(out)]
+    assert main(asked) == 0
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    assert rows
+    assert {row["model"] for row in rows} == {"votes"}
+    by_server = serving.operator.get("/v1/history/export", params={"format": "ndjson", "has_input": "1"})
+    assert len(by_server.text.splitlines()) >= len(rows)
+
+
+def test_feedback_is_taken_from_clients_and_the_history_shown_to_the_operator_alone(serving: Watched) -> None:
+    assert serving.http.get("/v1/history").status_code == 403
+    assert serving.http.post("/v1/feedback/votes/any", json={"verdict": "right"}).status_code == 202
+    wrong = serving.http.post("/v1/feedback/votes/any", json={"verdict": "maybe"})
+    assert (wrong.status_code, wrong.json()["field"]) == (422, "verdict")

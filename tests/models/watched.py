@@ -21,16 +21,19 @@ def member(seconds: float) -> Any:
 
 
 class Votes(tb.Model):
-    """Two members, and a fallback."""
+    """Two members, and a fallback; the history keeps what it is asked."""
 
     path = "/votes"
     deadline = 0.5
+    keep_inputs = True
+    redact = ("secret",)
     key = "id"
     example: ClassVar[Any] = {"x": 1.0}
 
     class Request(tb.Struct):
         x: float
         id: str | None = None
+        secret: str = ""
 
     def load(self) -> None:
         self.net = tb.ensemble(member(0.004), member(0.006))
@@ -39,10 +42,10 @@ class Votes(tb.Model):
         return np.array([request.x])
 
     def finish(self, output: Any, request: Any) -> Any:
-        return {"x": float(output[0])}
+        return {"label": "big" if output[0] > 1 else "small", "confidence": 0.75}
 
     def fallback(self, request: Any) -> Any:
-        return {"x": 0.0}
+        return {"label": "none", "confidence": 0.0}
 
 
 class Takes(tb.Model):

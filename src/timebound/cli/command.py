@@ -30,6 +30,7 @@ _FILES = {
     "traffic": "control",
     "rollback": "control",
     "live": "live",
+    "history": "history",
     "results": "results",
     "keys": "keys",
     "bench": "bench",

@@ -12,10 +12,10 @@ from timebound.clock import Clock
 from timebound.errors import RequestError
 from timebound.http.admin import Admin, bearer_token
 
-_OPEN = ("/livez", "/readyz", "/v2/health/live", "/v2/health/ready", "/ping", "/", "/docs", "/live")
+_OPEN = ("/livez", "/readyz", "/v2/health/live", "/v2/health/ready", "/ping", "/", "/docs", "/live", "/history")
 """Probes carry no keys, and the pages hold nothing but themselves: what they show they ask for with a key."""
 _OPEN_FOLDER = "/ui/"
-_OPERATORS = ("/models", "/v1/results", "/v1/live", "/v1/reload", "/v2/repository/models/")
+_OPERATORS = ("/models", "/v1/results", "/v1/live", "/v1/history", "/v1/reload", "/v2/repository/models/")
 """Calls that the operator makes without an API key: their handlers ask whether it is the operator."""
 
 

@@ -26,6 +26,7 @@ from timebound.errors import Refusal, RequestError
 from timebound.http.access import CLIENT, Access, metrics_for
 from timebound.http.control import Control
 from timebound.http.cors import Cors, as_head
+from timebound.http.history import HistoryRoutes
 from timebound.http.intake import Intake
 from timebound.http.live import LiveRoutes
 from timebound.http.management import Management
@@ -87,6 +88,7 @@ class App:
         control: Control,
         live: LiveRoutes | None = None,
         management: Management | None = None,
+        history: HistoryRoutes | None = None,
         open_inference: OpenInferenceRoutes | None = None,
         access: Access | None = None,
         cors: Cors | None = None,
@@ -114,6 +116,7 @@ class App:
         self._control = control
         self._live = live
         self._management = management
+        self._history = history
         self._open_inference = open_inference
         self._cold = self._cold_app()
 
@@ -236,6 +239,7 @@ class App:
             *self._control.routes(),
             *(self._live.routes() if self._live is not None else ()),
             *(self._management.routes() if self._management is not None else ()),
+            *(self._history.routes() if self._history is not None else ()),
             *(self._open_inference.routes() if self._open_inference is not None else ()),
             Route("/v1/models/{model}/samples", self._samples),
             Route("/predictions/{model}", self._no_model, methods=["GET", "POST", "PUT"]),
@@ -245,6 +249,7 @@ class App:
             Route("/", self._openapi, methods=["OPTIONS"]),
             Route("/docs", _page("docs.html")),
             Route("/live", _page("live.html")),
+            Route("/history", _page("history.html")),
             Route("/", _page("index.html")),
             Mount("/ui", _PageFiles(directory=UI)),
         ]

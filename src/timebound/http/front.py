@@ -21,6 +21,7 @@ from timebound.http.bounded import Limits, State
 from timebound.http.control import Control
 from timebound.http.cors import Cors
 from timebound.http.described import Described
+from timebound.http.history import HistoryRoutes, Kept
 from timebound.http.intake import Intake
 from timebound.http.large import Large
 from timebound.http.listener import Listener, bind
@@ -70,6 +71,7 @@ class HttpFront:
         reload: Callable[[], Awaitable[list[str]]],
         metrics: Callable[[str], tuple[bytes, str]],
         live: Seen,
+        history: Kept | None = None,
     ) -> None:
         self._config = config
         self._held, self._peers = gate.held, gate.peers
@@ -106,7 +108,7 @@ class HttpFront:
         self.address = ""
         """Where it listens, as a URL."""
         self._socket: socket.socket | None = None
-        app = self.app = self._app(gateway, intake, reload=reload, metrics=metrics, live=live)
+        app = self.app = self._app(gateway, intake, reload=reload, metrics=metrics, live=live, history=history)
         make_listener = partial(
             Listener, intake=intake, routes=self._routes, keep_alive_s=config.keep_alive, events=gateway.events
         )
@@ -143,6 +145,7 @@ class HttpFront:
         reload: Callable[[], Awaitable[list[str]]],
         metrics: Callable[[str], tuple[bytes, str]],
         live: Seen,
+        history: Kept | None = None,
     ) -> App:
         admin = self._admin
         return App(
@@ -154,6 +157,7 @@ class HttpFront:
             control=Control(gateway, reload, admin),
             live=LiveRoutes(live, admin),
             management=Management(gateway, admin),
+            history=HistoryRoutes(history, admin, wall, has_clients=self._access is not None),
             open_inference=OpenInferenceRoutes(Described(gateway, metrics), admin, self._access),
             access=self._access,
             cors=self._cors,

@@ -81,4 +81,11 @@ export const chinese = {
   part_member: "成員 {n}", part_left: "剩餘", part_margin: "保留給寫出",
   budget_of: "{outcome}，共 {total}", budget_deadline: "期限 {deadline}", budget_predicted: "預測 {predicted}",
   code_other: "其他原因",
+  history: "歷史", label: "標籤", key: "鍵", span: "時間", span_hour: "最近一小時", span_day: "最近一天", span_week: "最近一週", span_ever: "所有保留的",
+  verdict: "對或錯", right: "對", wrong: "錯", order: "排序", newest_first_order: "最新的在前", least_sure: "最沒把握的在前", disagreed: "成員意見不同",
+  outcomes: "請求", sure: "把握", quality_of: "品質", counts: "統計", count_by: "依此統計", value: "值", count: "數量", part_of: "比例",
+  by_label: "標籤", by_user: "使用者", by_day: "日期", by_model: "模型", by_version: "版本", by_quality: "品質", by_source: "來源", by_code: "錯誤", by_verdict: "對或錯",
+  take_away: "以上全部，連同保留的內容，存成檔案：", found: "找到：{count}", choose_one: "請在清單中選擇一個請求。",
+  sent: "送出的內容", answered: "回答", not_kept: "未保留：由模型的 keep_inputs 決定。", replay: "再送一次", replayed: "現在的回答：",
+  right_label: "若錯，正確的是", noted: "已記下。", not_noted: "無法記下。", votes: "各成員的回答",
 };

@@ -81,4 +81,11 @@ export const english = {
   part_member: "member {n}", part_left: "left", part_margin: "kept free for writing",
   budget_of: "{outcome} after {total}", budget_deadline: "deadline {deadline}", budget_predicted: "predicted {predicted}",
   code_other: "other reasons",
+  history: "History", label: "Label", key: "Key", span: "Time", span_hour: "last hour", span_day: "last day", span_week: "last week", span_ever: "all that is kept",
+  verdict: "Right or wrong", right: "right", wrong: "wrong", order: "Order", newest_first_order: "newest first", least_sure: "least sure first", disagreed: "members disagreed",
+  outcomes: "Requests", sure: "Sure", quality_of: "Quality", counts: "Counts", count_by: "Count by", value: "Value", count: "Count", part_of: "Share",
+  by_label: "label", by_user: "user", by_day: "day", by_model: "model", by_version: "version", by_quality: "quality", by_source: "source", by_code: "error", by_verdict: "right or wrong",
+  take_away: "All of these, with what was kept of bodies, as a file:", found: "Found: {count}", choose_one: "Choose a request in the list.",
+  sent: "Sent", answered: "Answered", not_kept: "Not kept: the model's keep_inputs says whether it is.", replay: "Send it again", replayed: "Answered now:",
+  right_label: "If wrong, what is right", noted: "Noted.", not_noted: "Could not be noted.", votes: "Members said",
 };

@@ -4,10 +4,11 @@ import { requestBox } from "./budget.js";
 import { chart, timeOf } from "./charts.js";
 import { decisionLog } from "./decisions.js";
 import { bytes, duration, h } from "./dom.js";
+import { showNav } from "./nav.js";
 import { ms } from "./sentences.js";
 import { follow, passForm, read, takePass } from "./stream.js";
 import { timeline } from "./timeline.js";
-import { other, say } from "./words.js";
+import { say } from "./words.js";
 
 const KEPT = 600;
 const AGAIN_MS = 2000;
@@ -56,11 +57,7 @@ const request = requestBox();
 const log = decisionLog((id) => request.show(id));
 
 function build() {
-  find("title").textContent = say("live");
-  const nav = find("nav");
-  nav.setAttribute("aria-label", say("server_nav"));
-  const change = h("button", { type: "button", class: "plain", lang: other.code, onclick: () => other.choose() }, other.name);
-  nav.replaceChildren(h("a", { href: "/" }, say("try_it")), h("a", { href: "/live", "aria-current": "page" }, say("live")), h("a", { href: "/docs" }, say("docs")), h("a", { href: "/metrics" }, say("metrics")), change);
+  showNav("/live", say("live"));
   const columns = [say("worker"), say("state"), say("slots"), say("memory"), say("items"), "pid"].map((text) => h("th", { scope: "col" }, text));
   find("page").append(
     tiles,

@@ -16,7 +16,7 @@ export function takePass() {
 /** `fetch` with the pass, or whatever token was typed in. */
 export function look(url, options = {}) {
   const pass = sessionStorage.getItem(NAME);
-  return fetch(url, { ...options, headers: pass ? { Authorization: `Bearer ${pass}` } : {} });
+  return fetch(url, { ...options, headers: { ...options.headers, ...(pass ? { Authorization: `Bearer ${pass}` } : {}) } });
 }
 
 /** The JSON at an address; an error with `status` and the server's own words if there is none. */

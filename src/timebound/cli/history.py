@@ -1,0 +1,74 @@
+"""`timebound history`: the files of a history, read without its server: exported, or counted."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from timebound.cli.verb import declare, examples_of
+from timebound.errors import RequestError, SetupError
+from timebound.observe.history import COUNTED, FORMATS, Filter, History, filter_of
+
+
+def add_to(verbs: Any) -> None:
+    """Declare the verb, what it does, and the flags."""
+    history = declare(verbs, "history", "export or count what was asked and answered, from the folder of --history")
+    does = history.add_subparsers(required=True, metavar="DOES")
+    for name, meaning in (("export", "write outcomes, with what was kept of bodies, to a file"),
+                          ("stats", "count outcomes by label, user, day or another field")):  # fmt: skip
+        verb = does.add_parser(
+            name,
+            help=meaning,
+            description=meaning[0].upper() + meaning[1:] + ".",
+            epilog=examples_of("history"),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        verb.add_argument("folder", type=Path, help="folder that the server writes its history to")
+        only = "only outcomes with this field, such as model=digits, quality=partial, below=0.6 (less sure than that), "
+        only += "since=1795000000, disagreed=1, has_input=1 or verdict=wrong; may be repeated"
+        verb.add_argument("--only", action="append", default=[], metavar="FIELD=VALUE", help=only)
+        if name == "export":
+            verb.add_argument("--format", choices=list(FORMATS), default="csv", help="kind of file (default: csv)")
+            verb.add_argument("--out", type=Path, help="file to write (default: print it)")
+            verb.set_defaults(run=_export)
+        else:
+            verb.add_argument("--by", choices=COUNTED, default="label", help="field to count by (default: label)")
+            verb.set_defaults(run=_stats)
+
+
+def _asked(chosen: argparse.Namespace) -> tuple[History, Filter]:
+    if not chosen.folder.is_dir():
+        raise SetupError(f"{chosen.folder} is no folder; name the one that the server was given with --history")
+    pairs = [text.partition("=") for text in chosen.only]
+    try:
+        return History(chosen.folder), filter_of({name: value for name, _, value in pairs})
+    except RequestError as error:
+        raise SetupError(f"--only: {error.detail}") from None
+
+
+def _export(chosen: argparse.Namespace) -> int:
+    history, wanted = _asked(chosen)
+    parts = history.export(wanted, chosen.format)
+    if chosen.out is None:
+        for part in parts:
+            sys.stdout.buffer.write(part)
+        sys.stdout.flush()
+        return 0
+    with chosen.out.open("wb") as file:
+        for part in parts:
+            file.write(part)
+    return 0
+
+
+def _stats(chosen: argparse.Namespace) -> int:
+    history, wanted = _asked(chosen)
+    try:
+        counts = history.counts(wanted, chosen.by)
+    except RequestError as error:
+        raise SetupError(error.detail) from None
+    total = sum(count for _, count in counts) or 1
+    for name, count in counts:
+        print(f"{count:10}  {count / total:6.1%}  {name or '(none)'}")
+    return 0

@@ -1,0 +1,153 @@
+"""The history over HTTP: outcomes, counts and files for the operator; right or wrong from whoever asked."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from timebound.admission import Client
+from timebound.errors import BadInput, MissingExtra, RequestError
+from timebound.http.access import CLIENT
+from timebound.http.admin import Admin
+from timebound.http.responses import json_response
+
+_MOST_ROWS = 500
+_LONGEST = 200
+_LARGEST = 10_000
+
+
+class Journal(Protocol):
+    """What writes."""
+
+    folder: Path
+
+    def say(self, row: tuple[Any, ...]) -> None: ...
+
+
+class History(Protocol):
+    """What reads."""
+
+    def rows(self, wanted: Any, *, most: int, order: str) -> list[dict[str, Any]]: ...
+    def counts(self, wanted: Any, by: str) -> list[tuple[str, int]]: ...
+    def minutes(self, model: str) -> list[dict[str, Any]]: ...
+    def body(self, place: str, which: str) -> tuple[bytes, str] | None: ...
+    def export(self, wanted: Any, form: str) -> Iterator[bytes]: ...
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """What there is of a history: who writes, who reads, and what makes a filter of a query."""
+
+    journal: Journal
+    history: History
+    filter_of: Callable[[dict[str, str]], Any]
+    formats: dict[str, str]
+
+
+class _Verdict(msgspec.Struct):
+    verdict: str
+    label: str = ""
+
+
+class HistoryRoutes:
+    """For the operator, and to look for who has a pass; feedback comes from clients."""
+
+    def __init__(self, kept: Kept | None, admin: Admin, wall: Callable[[], float], *, has_clients: bool) -> None:
+        self._kept = kept
+        self._admin = admin
+        self._wall = wall
+        self._has_clients = has_clients
+
+    def routes(self) -> list[Route]:
+        """What to mount."""
+        return [
+            Route("/v1/history", self._rows),
+            Route("/v1/history/counts", self._counts),
+            Route("/v1/history/minutes", self._minutes),
+            Route("/v1/history/export", self._export),
+            Route("/v1/history/{place:path}/{which:str}", self._body),
+            Route("/v1/feedback/{model}/{key:path}", self._feedback, methods=["POST"]),
+        ]
+
+    def _open(self, request: HttpRequest) -> Kept:
+        self._admin.check_pass(request)
+        return self._there()
+
+    def _there(self) -> Kept:
+        if self._kept is None:
+            raise RequestError("this server keeps no history; start it with --history FOLDER", code="not_found")
+        return self._kept
+
+    async def _rows(self, request: HttpRequest) -> Response:
+        kept, given = self._open(request), dict(request.query_params)
+        order, most = given.pop("order", "newest"), _count(given.pop("most", "100"))
+        wanted = kept.filter_of(given)
+        rows = await asyncio.to_thread(kept.history.rows, wanted, most=most, order=order)
+        return json_response({"outcomes": rows})
+
+    async def _counts(self, request: HttpRequest) -> Response:
+        kept, given = self._open(request), dict(request.query_params)
+        by = given.pop("by", "label")
+        found = await asyncio.to_thread(kept.history.counts, kept.filter_of(given), by)
+        return json_response({"by": by, "counts": found})
+
+    async def _minutes(self, request: HttpRequest) -> Response:
+        kept = self._open(request)
+        model = request.query_params.get("model", "")
+        return json_response({"minutes": await asyncio.to_thread(kept.history.minutes, model)})
+
+    async def _body(self, request: HttpRequest) -> Response:
+        kept, path = self._open(request), request.path_params
+        found = await asyncio.to_thread(kept.history.body, path["place"], path["which"])
+        if found is None:
+            raise RequestError("it was not kept, or its time is over; see keep_inputs", code="not_found")
+        headers = {"content-disposition": "attachment", "cache-control": "no-store"}  # whatever it is, it is no page
+        media = found[1] if path["which"] == "answer" else "application/octet-stream"
+        return Response(found[0], headers=headers, media_type=media)
+
+    async def _export(self, request: HttpRequest) -> Response:
+        kept, given = self._open(request), dict(request.query_params)
+        form = given.pop("format", "csv")
+        parts = kept.history.export(kept.filter_of(given), form)
+        try:
+            first = await asyncio.to_thread(next, parts, b"")
+        except MissingExtra as error:
+            raise RequestError(str(error), code="unsupported_media_type") from None
+
+        def whole() -> Iterator[bytes]:
+            yield first
+            yield from parts
+
+        headers = {"content-disposition": f'attachment; filename="history.{form}"'}
+        return StreamingResponse(whole(), headers=headers, media_type=kept.formats[form])
+
+    async def _feedback(self, request: HttpRequest) -> Response:
+        kept = self._there()
+        client: Client | None = request.scope.get(CLIENT)
+        if client is None and self._has_clients:
+            self._admin.check_pass(request)
+        model, key = request.path_params["model"], request.path_params["key"]
+        body = await request.body()
+        try:
+            said = msgspec.json.decode(body[:_LARGEST], type=_Verdict)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise BadInput(f'{error}; send {{"verdict": "right"}} or {{"verdict": "wrong", "label": "..."}}') from None
+        if said.verdict not in ("right", "wrong") or len(said.label) > _LONGEST or len(key) > _LONGEST:
+            raise BadInput("the verdict is right or wrong; a label and a key have at most 200 letters", field="verdict")
+        if client is not None:
+            client.check_model(model)
+            key = client.own(key)
+        kept.journal.say((model, key, said.verdict, said.label, self._wall(), "" if client is None else client.name))
+        return json_response({"noted": said.verdict}, 202)
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not 0 < int(text) <= _MOST_ROWS:
+        raise BadInput(f"most is {text!r}; give a number from 1 to {_MOST_ROWS}", field="most")
+    return int(text)

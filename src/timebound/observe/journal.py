@@ -1,0 +1,196 @@
+"""Writes what became of every request into files, in a thread of its own; requests pay for a place in a queue."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import sqlite3
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from math import inf
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from timebound.events import Answered, Events, Refused
+from timebound.observe.judged import is_in_time
+from timebound.observe.ledger import Ledger
+from timebound.observe.told import Told, field_of, has_disagreed, told_by, without
+from timebound.types import ModelInfo
+
+log = logging.getLogger("timebound.history")
+
+_MOST_WAITING = 50_000
+_MOST_WAITING_BYTES = 64_000_000
+"""Of inputs and answers that are to be written."""
+_EVERY_S = 0.25
+_TRY_AGAIN_S = 5.0
+_NOTHING = Told()
+
+
+class _Said(NamedTuple):
+    """Somebody's word about an answer."""
+
+    row: tuple[Any, ...]
+
+
+class Journal:
+    """Listens to answers and refusals. What cannot be written, or comes too fast, is counted and left out."""
+
+    def __init__(
+        self,
+        events: Events,
+        folder: Path,
+        *,
+        most_bytes: int,
+        most_s: float,
+        models: Mapping[str, ModelInfo],
+        now: Callable[[], float],
+        wall: Callable[[], float],
+    ) -> None:
+        self.folder = folder
+        self._ledger = Ledger(folder, most_bytes=most_bytes, most_s=most_s)
+        self._models = models
+        self._now = now
+        self._wall = wall
+        self._waiting: queue.SimpleQueue[Answered | Refused | _Said | None] = queue.SimpleQueue()
+        self._put_bytes = self._taken_bytes = 0  # by one thread each
+        self.dropped = 0
+        """Outcomes that are in no file."""
+        self.written = 0
+        self._is_broken = False
+        self._thread = threading.Thread(target=self._run, name="history", daemon=True)
+        events.on(Answered, self._put)
+        events.on(Refused, self._put)
+
+    def gauges(self) -> dict[str, tuple[str, Callable[[], float]]]:
+        """What metrics show of it: name -> (help, read)."""
+        return {
+            "history_written": ("Outcomes in the history's files since the start.", lambda: self.written),
+            "history_dropped": ("Outcomes that could not be written since the start.", lambda: self.dropped),
+        }
+
+    def start(self) -> None:
+        """Begin writing."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Write what is left."""
+        if self._thread.is_alive():
+            self._waiting.put(None)
+            self._thread.join(timeout=10)
+
+    def say(self, row: tuple[Any, ...]) -> None:
+        """Note a verdict: model, key, verdict, label, time, client."""
+        self._waiting.put(_Said(row))
+
+    def _put(self, event: Answered | Refused) -> None:
+        held = self._put_bytes - self._taken_bytes
+        if self._waiting.qsize() >= _MOST_WAITING or held >= _MOST_WAITING_BYTES:
+            self.dropped += 1
+            return
+        self._put_bytes += _bytes_of(event)
+        self._waiting.put(event)
+
+    # ------------------------------------------------------------------ in the thread
+
+    def _run(self) -> None:
+        is_over = False
+        while not is_over:
+            events: list[Answered | Refused] = []
+            said: list[tuple[Any, ...]] = []
+            first = self._waiting.get()
+            while True:
+                if first is None:
+                    is_over = True
+                elif isinstance(first, _Said):
+                    said.append(first.row)
+                else:
+                    events.append(first)
+                    self._taken_bytes += _bytes_of(first)
+                if self._waiting.empty() or len(events) >= _MOST_WAITING // 10:
+                    break
+                first = self._waiting.get()
+            self._write(events, said)
+            if not is_over:
+                # What comes meanwhile goes into one transaction.
+                time.sleep(_TRY_AGAIN_S if self._is_broken else _EVERY_S)
+        self._ledger.close()
+
+    def _write(self, events: list[Answered | Refused], said: list[tuple[Any, ...]]) -> None:
+        now = self._wall()
+        try:
+            if events:
+                ahead = now - self._now()
+                rows = [self._row(event, now, ahead) for event in events]
+                self._ledger.write(rows, _minutes(events, rows), now)
+            if said:
+                self._ledger.write_feedback(said)
+        except (sqlite3.Error, OSError) as error:
+            self.dropped += len(events)
+            if not self._is_broken:
+                log.error("the history cannot be written and goes on without: %s", error)
+            self._is_broken = True
+            self._ledger.close()
+        else:
+            self.written += len(events)
+            if self._is_broken:
+                log.info("the history is written again", extra={"dropped": self.dropped})
+            self._is_broken = False
+
+    def _row(self, event: Answered | Refused, now: float, ahead: float) -> tuple[Any, ...]:
+        ms = round(event.seconds * 1e3, 3)
+        if isinstance(event, Refused):
+            arrived = now - event.seconds if event.question is None else event.question.arrived + ahead
+            return self._refused(event, arrived, ms)
+        question, result = event.request, event.result
+        info = self._models.get(question.served or question.model) or self._models.get(question.model)
+        outcome, timing, run = result.outcome, result.timing, result.run
+        label_field = None if info is None else info.label_field
+        told = _NOTHING if outcome.code else told_by(outcome.body, outcome.media, label_field)
+        keeps = info is not None and info.keep_inputs
+        return (
+            question.arrived + ahead, question.id, question.model, result.version or question.version,
+            question.key or "",
+            question.client, event.status, outcome.code, "" if outcome.code else result.quality.value,
+            result.source.value, result.reason, result.members, result.of_members, ms,
+            round((question.deadline - question.arrived) * 1e3, 3), round(result.queue_s * 1e3, 3),
+            round(timing.prepare_s * 1e3, 3), round(timing.infer_s * 1e3, 3), round(timing.finish_s * 1e3, 3),
+            None if run is None else round(run.predicted_s * 1e3, 3), None if run is None else run.id,
+            result.batch_size, told.label, told.confidence,
+            field_of(question.body, info.user_field) if info is not None and info.user_field else "", result.votes,
+            int(has_disagreed(result.votes)) if result.votes else None, outcome.media,
+            without(question.body, info.redact) if info is not None and keeps else None,
+            without(outcome.body, info.redact) if info is not None and keeps and not outcome.code else None,
+        )  # fmt: skip
+
+    def _refused(self, event: Refused, arrived: float, ms: float) -> tuple[Any, ...]:
+        question, predicted_s = event.question, event.predicted_s
+        info = None if question is None else self._models.get(question.model)
+        limit_s = inf if question is None else question.deadline - question.arrived
+        keeps = question is not None and info is not None and info.keep_inputs
+        return (
+            arrived, event.request_id, event.model, "" if question is None else question.version,
+            "" if question is None else question.key or "", event.client, event.status, event.code, "", "", event.code,
+            0, 0, ms, None if limit_s == inf else round(limit_s * 1e3, 3), None, None, None, None,
+            None if predicted_s is None else round(predicted_s * 1e3, 3), None, None, "", None,
+            field_of(question.body, info.user_field) if question and info and info.user_field else "", "", None, "",
+            without(question.body, info.redact) if keeps and question and info else None, None,
+        )  # fmt: skip
+
+
+def _bytes_of(event: Answered | Refused) -> int:
+    question = event.request if isinstance(event, Answered) else event.question
+    return 0 if question is None else len(question.body)
+
+
+def _minutes(events: list[Answered | Refused], rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Rows of counts: minute, model, version, quality, source, code, count, in time, milliseconds."""
+    counts: defaultdict[tuple[Any, ...], list[float]] = defaultdict(lambda: [0, 0, 0.0])
+    for event, row in zip(events, rows, strict=True):
+        found = counts[int(row[0] // 60), row[2], row[3], row[8], row[9], row[7]]
+        found[0] += 1
+        found[1] += isinstance(event, Answered) and bool(is_in_time(event))
+        found[2] += row[13]
+    return [(*which, *found) for which, found in counts.items()]

@@ -1,0 +1,180 @@
+"""The files of the history: SQLite, one per hour or sooner if it is full; roll-ups by minute and feedback beside them.
+
+20261118T200000-1.sqlite   outcomes of an hour, or of a part of it
+minutes.sqlite             counts by minute, kept ten times as long
+feedback.sqlite            who said that an answer was right or wrong
+"""
+
+from __future__ import annotations
+
+import calendar
+import sqlite3
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+OUTCOMES = (
+    "at", "request", "model", "version", "key", "client", "status", "code", "quality", "source", "reason", "members",
+    "of_members", "ms", "limit_ms", "queue_ms", "prepare_ms", "infer_ms", "finish_ms", "predicted_ms", "batch", "size",
+    "label", "confidence", "user", "votes", "disagreed", "media", "input", "answer",
+)  # fmt: skip
+"""Columns, in the order in which the journal gives them."""
+BLOBS = ("input", "answer")
+_PART = 25
+"""A file is full at this part of what all may take: dropping one frees that much."""
+_LEAST_BYTES = 1_000_000
+_MOST_FEEDBACK = 1_000_000
+_LONGER = 10
+"""Roll-ups are kept so many times as long as outcomes."""
+
+_MAKE = f"""
+CREATE TABLE IF NOT EXISTS outcomes ({", ".join(OUTCOMES)});
+CREATE INDEX IF NOT EXISTS by_key ON outcomes(key) WHERE key != '';
+"""
+_MAKE_MINUTES = """
+CREATE TABLE IF NOT EXISTS minutes (minute INTEGER, model, version, quality, source, code, count INTEGER,
+in_time INTEGER, ms REAL, PRIMARY KEY (minute, model, version, quality, source, code)) WITHOUT ROWID;
+"""
+_MAKE_FEEDBACK = """
+CREATE TABLE IF NOT EXISTS feedback (model, key, verdict, label, at REAL, client, PRIMARY KEY (model, key));
+"""
+_ADD_MINUTE = """
+INSERT INTO minutes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
+count = count + excluded.count, in_time = in_time + excluded.in_time, ms = ms + excluded.ms
+"""
+
+
+def open_file(file: Path, make: str) -> sqlite3.Connection:
+    """A file to write, by one thread; raises `sqlite3.Error` or `OSError`."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    connection = sqlite3.connect(file, check_same_thread=False, isolation_level=None)
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("PRAGMA synchronous=NORMAL")
+    connection.executescript(make)
+    return connection
+
+
+def files(folder: Path) -> list[Path]:
+    """The files of outcomes, the oldest first."""
+    return sorted(folder.glob("2*.sqlite"))
+
+
+def size_of(file: Path) -> int:
+    """Bytes on disk, of the file and what SQLite keeps beside it."""
+    return sum(found.stat().st_size for found in file.parent.glob(file.name + "*") if found.exists())
+
+
+class Ledger:
+    """Writes; several servers may share a folder, each with files of its own.
+
+    Everything raises `sqlite3.Error` or `OSError` if it cannot.
+    """
+
+    def __init__(self, folder: Path, *, most_bytes: int, most_s: float) -> None:
+        self.folder = folder
+        self._most_bytes = most_bytes
+        self._most_s = most_s
+        self._connection: sqlite3.Connection | None = None
+        self._file = folder / "none"
+        self._hour = -1
+        self._minutes: sqlite3.Connection | None = None
+        self._feedback: sqlite3.Connection | None = None
+
+    def write(self, rows: Sequence[tuple[Any, ...]], minutes: Iterable[tuple[Any, ...]], now: float) -> None:
+        """Add outcomes and counts, each in one transaction."""
+        connection = self._present(now)
+        _in_one(connection, f"INSERT INTO outcomes VALUES ({','.join('?' * len(OUTCOMES))})", rows)
+        if self._minutes is None:
+            self._minutes = open_file(self.folder / "minutes.sqlite", _MAKE_MINUTES)
+        _in_one(self._minutes, _ADD_MINUTE, minutes)
+        self._drop_old(now)
+
+    def write_feedback(self, rows: Sequence[tuple[Any, ...]]) -> None:
+        """Add what was said of answers; the last word counts."""
+        if self._feedback is None:
+            self._feedback = open_file(self.folder / "feedback.sqlite", _MAKE_FEEDBACK)
+        _in_one(self._feedback, "INSERT OR REPLACE INTO feedback VALUES (?, ?, ?, ?, ?, ?)", rows)
+        over = f"DELETE FROM feedback WHERE rowid <= (SELECT max(rowid) FROM feedback) - {_MOST_FEEDBACK}"
+        self._feedback.execute(over)
+
+    def close(self) -> None:
+        """Leave whole files behind; what fails now has failed before."""
+        for connection in (self._connection, self._minutes, self._feedback):
+            if connection is not None:
+                connection.close()
+        self._connection = self._minutes = self._feedback = None
+        self._hour = -1
+
+    def _present(self, now: float) -> sqlite3.Connection:
+        hour, full = int(now // 3600), max(_LEAST_BYTES, self._most_bytes // _PART)
+        if self._connection is None or hour != self._hour or size_of(self._file) >= full:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+            self._file, self._hour = self._next_file(hour), hour
+            self._connection = open_file(self._file, _MAKE)
+        return self._connection
+
+    def _next_file(self, hour: int) -> Path:
+        begin = time.strftime("%Y%m%dT%H0000", time.gmtime(hour * 3600))
+        self.folder.mkdir(parents=True, exist_ok=True)
+        numbers = [int(file.stem.partition("-")[2] or 0) for file in self.folder.glob(f"{begin}-*.sqlite")]
+        for number in range(max(numbers, default=0) + 1, 10_000):
+            file = self.folder / f"{begin}-{number:04d}.sqlite"
+            with suppress(FileExistsError):  # another server writes here too
+                file.touch(exist_ok=False)
+                return file
+        raise OSError(f"{self.folder} has ten thousand files of one hour")
+
+    def _drop_old(self, now: float) -> None:
+        """Whole files go, the oldest first, beyond the bytes or the age."""
+        known = files(self.folder)
+        sizes = {file: size_of(file) for file in known}
+        total = sum(sizes.values())
+        for file in known:
+            is_old = _begin_of(file) + 3600 < now - self._most_s
+            if file == self._file or not (is_old or total > self._most_bytes):
+                break
+            total -= sizes[file]
+            for part in self.folder.glob(file.name + "*"):
+                part.unlink(missing_ok=True)
+        if self._minutes is not None:
+            oldest = int((now - _LONGER * self._most_s) // 60)
+            self._minutes.execute("DELETE FROM minutes WHERE minute < ?", (oldest,))
+
+
+def _begin_of(file: Path) -> float:
+    return float(calendar.timegm(time.strptime(file.name[:11], "%Y%m%dT%H")))
+
+
+def _in_one(connection: sqlite3.Connection, statement: str, rows: Iterable[tuple[Any, ...]]) -> None:
+    connection.execute("BEGIN")
+    try:
+        connection.executemany(statement, rows)
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.execute("ROLLBACK") if connection.in_transaction else None
+        raise
+
+
+def read_only(file: Path) -> sqlite3.Connection:
+    """A file to read, while it is written or not."""
+    connection = sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True, check_same_thread=False)
+    connection.row_factory = sqlite3.Row
+    return connection
+
+
+def each_connection(folder: Path, *, newest_first: bool = True) -> Iterator[tuple[Path, sqlite3.Connection]]:
+    """Every file of outcomes in turn, open to be read; one that goes meanwhile, or is none, is left out."""
+    for file in reversed(files(folder)) if newest_first else files(folder):
+        try:
+            connection = read_only(file)
+            connection.execute("SELECT 1 FROM outcomes LIMIT 1")
+        except sqlite3.Error:
+            continue
+        try:
+            yield file, connection
+        finally:
+            connection.close()

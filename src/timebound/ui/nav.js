@@ -1,0 +1,15 @@
+// The links between the operator's pages, and the other language.
+
+import { h } from "./dom.js";
+import { other, say } from "./words.js";
+
+/** Fills the page's head; `here` is the path of the page. */
+export function showNav(here, title) {
+  document.getElementById("title").textContent = title;
+  const nav = document.getElementById("nav");
+  nav.setAttribute("aria-label", say("server_nav"));
+  const pages = [["/", "try_it"], ["/live", "live"], ["/history", "history"], ["/docs", "docs"], ["/metrics", "metrics"]];
+  const links = pages.map(([path, name]) => h("a", { href: path, "aria-current": path === here ? "page" : null }, say(name)));
+  const change = h("button", { type: "button", class: "plain", lang: other.code, onclick: () => other.choose() }, other.name);
+  nav.replaceChildren(...links, change);
+}

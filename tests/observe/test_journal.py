@@ -1,0 +1,226 @@
+"""The history: what is written, what is kept out, what is dropped, and what is found again."""
+
+from __future__ import annotations
+
+import csv
+import io
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from pyarrow import parquet
+
+from timebound.errors import BadInput
+from timebound.events import Answered, Events, Refused
+from timebound.observe.history import History, filter_of
+from timebound.observe.journal import Journal
+from timebound.observe.ledger import OUTCOMES, Ledger, files, size_of
+from timebound.types import ModelInfo, Outcome, Quality, Question, Result, Run
+
+NOON = 1_795_000_000.0
+KEEPS = ModelInfo(name="m", keep_inputs=True, redact=["email"], user_field="user")
+RUN = Run(7, "m", "slot 1.0", 2, "best_rate", 100.0, 0.012, 100.4)
+
+
+class World:
+    """A journal of two models: `m` keeps what is sent, `shy` does not."""
+
+    def __init__(self, folder: Path, most_bytes: int = 100_000_000) -> None:
+        self.events = Events()
+        self.wall = NOON
+        self.journal = Journal(
+            self.events,
+            folder,
+            most_bytes=most_bytes,
+            most_s=1000.0,
+            models={"m": KEEPS, "shy": ModelInfo(name="shy")},
+            now=lambda: 100.0,
+            wall=lambda: self.wall,
+        )
+        self.history = History(folder)
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        self.journal.start()
+        yield
+        self.journal.stop()
+
+    def answer(self, name: str, answer: Any = None, *, model: str = "m", body: bytes = b"{}", **result: Any) -> None:
+        question = Question(name, model, body, 100.0, 100.5, f"key-{name}")
+        outcome = Outcome(msgspec.json.encode(answer or {"label": "a", "confidence": 0.9}))
+        found = Result(outcome, **{"version": "1", "run": RUN, **result})
+        self.events.emit(Answered(question, found, 200, 0.02))
+
+    def rows(self, **asked: str) -> list[dict[str, Any]]:
+        return self.history.rows(filter_of(asked), most=100)
+
+
+def test_what_became_of_each_request_is_found_by_any_of_its_fields(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    with world.writing():
+        world.answer("one")
+        world.answer("two", {"label": "b", "confidence": 0.4}, quality=Quality.PARTIAL, reason="guard")
+        world.events.emit(Refused("m", "three", "overloaded", 429, 0.003))
+    assert [row["request"] for row in world.rows(label="b")] == ["two"]
+    (row,) = world.rows(quality="partial")
+    assert (row["reason"], row["confidence"], row["batch"], row["predicted_ms"]) == ("guard", 0.4, 7, 12.0)
+    assert [row["request"] for row in world.rows(code="overloaded")] == ["three"]
+    assert [row["request"] for row in world.rows(below="0.5")] == ["two"]
+    unsure = world.history.rows(filter_of({}), most=10, order="unsure")
+    assert [row["request"] for row in unsure] == ["two", "one"]
+
+
+def test_bodies_are_kept_for_models_that_say_so_and_without_what_is_to_be_left_out(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    body = b'{"user": "ann", "email": "ann@example.org", "inner": [{"email": "x", "n": 1}]}'
+    with world.writing():
+        world.answer("kept", {"label": "a", "email": "ann@example.org"}, body=body)
+        world.answer("not", model="shy", body=body)
+    (kept,) = world.rows(user="ann")
+    assert world.history.body(kept["place"], "input") == (b'{"user":"ann","inner":[{"n":1}]}', "application/json")
+    assert world.history.body(kept["place"], "answer") == (b'{"label":"a"}', "application/json")
+    (shy,) = world.rows(model="shy")
+    assert (shy["kept"], world.history.body(shy["place"], "input")) == (0, None)
+    assert b"ann@example.org" not in b"".join(file.read_bytes() for file in tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("place", ["../../etc/passwd", "20261118T000000-0001/x", "nowhere/1", "feedback/1"])
+def test_no_place_leads_out_of_the_folder(tmp_path: Path, place: str) -> None:
+    assert World(tmp_path).history.body(place, "input") is None
+
+
+def test_counts_per_label_user_and_day(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    with world.writing():
+        for number in range(5):
+            world.answer(f"r{number}", {"label": "ab"[number % 2]}, body=b'{"user": "u"}')
+    assert world.history.counts(filter_of({}), "label") == [("a", 3), ("b", 2)]
+    assert world.history.counts(filter_of({}), "user") == [("u", 5)]
+    assert world.history.counts(filter_of({}), "day") == [("2026-11-18", 5)]
+    with pytest.raises(BadInput):
+        world.history.counts(filter_of({}), "input")
+
+
+def test_right_or_wrong_is_joined_by_key_and_the_last_word_counts(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    with world.writing():
+        world.answer("one")
+        world.answer("two")
+        world.journal.say(("m", "key-one", "right", "", NOON, ""))
+        world.journal.say(("m", "key-one", "wrong", "b", NOON, ""))
+    (row,) = world.rows(verdict="wrong")
+    assert (row["request"], row["right_label"]) == ("one", "b")
+    assert world.history.counts(filter_of({}), "verdict") == [("wrong", 1)]
+
+
+def test_members_that_disagreed_are_found(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    votes = '[{"member":"x","answer":{"label":"a"}},{"member":"y","answer":{"label":"%s"}}]'
+    with world.writing():
+        world.answer("same", votes=votes % "a")
+        world.answer("apart", votes=votes % "b")
+    assert [row["request"] for row in world.rows(disagreed="1")] == ["apart"]
+
+
+def test_csv_ndjson_and_parquet_say_the_same(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    with world.writing():
+        for number in range(20):
+            world.answer(f"r{number}", {"label": f"l,{number}\n"}, body=b'{"user": "u"}')
+    every = filter_of({})
+    table = list(csv.DictReader(io.StringIO(b"".join(world.history.export(every, "csv")).decode(), newline="")))
+    lines = [msgspec.json.decode(line) for line in world.history.export(every, "ndjson")]
+    columns = parquet.read_table(io.BytesIO(b"".join(world.history.export(every, "parquet")))).to_pylist()
+    assert lines == columns
+    assert [{name: "" if value is None else str(value) for name, value in row.items()} for row in lines] == table
+    assert len(table) == 20
+
+
+def test_whole_files_go_when_the_history_is_too_large_and_it_stays_near_its_limit(tmp_path: Path) -> None:
+    limit = 30_000_000
+    ledger = Ledger(tmp_path, most_bytes=limit, most_s=1e6)
+    names = len(OUTCOMES) - 3
+    sizes = []
+    for number in range(120):
+        rows = [(NOON, f"r{number}", *["x"] * names, b"y" * 1000)] * 500
+        ledger.write(rows, [], NOON + number)
+        sizes.append(sum(size_of(file) for file in files(tmp_path)))
+    ledger.close()
+    assert 0.9 * limit < max(sizes) <= 1.05 * limit
+    assert min(sizes[-20:]) >= 0.9 * limit
+
+
+def test_old_files_go_and_counts_by_minute_stay_longer(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    with world.writing():
+        world.answer("old")
+    ledger = Ledger(tmp_path, most_bytes=10**9, most_s=0.0)
+    ledger.write([], [], NOON + 7200)
+    ledger.close()
+    assert [row["request"] for row in world.rows()] == []
+    assert (tmp_path / "minutes.sqlite").exists()
+
+
+def test_a_folder_that_cannot_be_written_costs_outcomes_that_are_counted_and_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("a file")
+    world = World(tmp_path / "taken")
+    with world.writing():
+        world.answer("one")
+        world.answer("two")
+    assert (world.journal.dropped, world.journal.written) == (2, 0)
+
+
+FULL = """
+import sys, resource
+from pathlib import Path
+from tests.observe.test_journal import World
+world = World(Path(sys.argv[1]))
+soft = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, soft))
+with world.writing():
+    for number in range(3000):
+        world.answer(f"r{number}", body=b'{"text": "' + b"x" * 500 + b'"}')
+print(world.journal.written, world.journal.dropped)
+"""
+
+
+def test_a_full_disk_drops_and_counts_and_what_was_written_opens(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", FULL, str(tmp_path)], capture_output=True, text=True, check=True)
+    written, dropped = map(int, done.stdout.split())
+    assert written + dropped == 3000
+    assert dropped > 0
+    assert sum(count for _, count in History(tmp_path).counts(filter_of({}), "model")) == written
+
+
+KILLED = """
+import sys, time, os, signal
+from pathlib import Path
+from tests.observe.test_journal import World
+world = World(Path(sys.argv[1]))
+world.journal.start()
+for number in range(200):
+    world.answer(f"r{number}")
+    time.sleep(0.01)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_of_a_killed_process_at_most_the_last_second_is_lost(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False)
+    assert done.returncode == -signal.SIGKILL
+    found = sum(count for _, count in History(tmp_path).counts(filter_of({}), "model"))
+    assert found >= 100
+
+
+def test_a_filter_that_is_none_is_named() -> None:
+    with pytest.raises(BadInput, match="colour"):
+        filter_of({"colour": "red"})
+    with pytest.raises(BadInput, match="since"):
+        filter_of({"since": "yesterday"})
