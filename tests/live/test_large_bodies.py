@@ -49,7 +49,8 @@ def test_a_million_fields_with_a_key_delay_nobody_else(serving: Serving) -> None
         waits_s.append(time.monotonic() - began)
     for thread in threads:
         thread.join()
-    assert max(waits_s) < 0.1  # each of the six kept the loop for half a second and more
+    # Each of the six kept the loop for half a second and more; where other tests fill the cores, a wait is no stall.
+    assert max(waits_s) < 0.3
 
 
 @pytest.mark.parametrize("size", [10, 300_000])

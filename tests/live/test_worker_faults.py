@@ -93,6 +93,7 @@ def test_other_workers_serve_while_one_is_being_killed() -> None:
         eventually(lambda: serving.gauge("workers_up") == 2, "both workers")
         teach(serving)
         wire.send(post(PATH, {"value": 1, "harm": "hang"}))
+        eventually(lambda: serving.is_holding(running=1), "it is in its worker, alone")
         for value in range(30):
             assert ask(serving, value).json() == value
             assert serving.is_ready()
