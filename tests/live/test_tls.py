@@ -140,9 +140,23 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Https]:
         yield server
 
 
+def test_failed_handshakes_are_counted_and_logged_in_a_line_now_and_then(small: Https) -> None:
+    before = metric(small, 'timebound_turned_away_total{code="tls_handshake"}')
+    for _ in range(15):
+        with socket.create_connection(("127.0.0.1", small.port), 10) as plain:
+            plain.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            plain.settimeout(10)
+            while plain.recv(100):
+                pass
+    assert metric(small, 'timebound_turned_away_total{code="tls_handshake"}') == before + 15
+    lines = small.lines("TLS handshakes failed")
+    assert [line["reason"] for line in lines[:1]] == ["http request"]
+    assert len(lines) <= 2
+
+
 def test_half_handshakes_take_seats_and_are_cut_in_time(small: Https) -> None:
     with half_open(small.port, 40) as silent:
-        eventually(lambda: sum(map(is_cut, silent)) == 40 - 20 - TOLD, "those beyond the seats of the address")
+        eventually(lambda: sum(map(is_cut, silent)) >= 40 - 20 - TOLD, "those beyond the seats of the address")
         eventually(lambda: all(map(is_cut, silent)), "the others, whose time is up")
     eventually(lambda: answers(small), "a seat for the next")
     assert metric(small, 'timebound_turned_away_total{code="client_busy"}') >= 1
@@ -164,20 +178,6 @@ def is_cut(sock: socket.socket) -> bool:
         return False
     except OSError:
         return True
-
-
-def test_failed_handshakes_are_counted_and_logged_in_a_line_now_and_then(small: Https) -> None:
-    before = metric(small, 'timebound_turned_away_total{code="tls_handshake"}')
-    for _ in range(15):
-        with socket.create_connection(("127.0.0.1", small.port), 10) as plain:
-            plain.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-            plain.settimeout(10)
-            while plain.recv(100):
-                pass
-    assert metric(small, 'timebound_turned_away_total{code="tls_handshake"}') == before + 15
-    lines = small.lines("TLS handshakes failed")
-    assert 1 <= len(lines) <= 2
-    assert "http request" in {line["reason"] for line in lines}
 
 
 def test_a_server_with_half_handshakes_stops_at_once(folder: Path) -> None:

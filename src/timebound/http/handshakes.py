@@ -28,7 +28,7 @@ TOLD = 8
 _FULL_PAUSE_S = 0.5
 """Before it accepts again when the system has no more files."""
 TELL_EVERY_S = 10.0
-_SILENT = (ConnectionError, asyncio.IncompleteReadError)
+_SILENT = (ConnectionResetError, BrokenPipeError)
 """They went without a word: whoever only looks whether the port is open does so."""
 
 
@@ -119,7 +119,7 @@ class Handshakes:
         except OSError as error:  # ssl.SSLError and TimeoutError are such
             sock.close()
             self._events.emit(TurnedAway("tls_handshake"))
-            if not isinstance(error, _SILENT) or isinstance(error, ssl.SSLError):
+            if not isinstance(error, _SILENT):
                 self._failed.note(address, _reason(error))
         except BaseException:
             sock.close()
