@@ -120,7 +120,7 @@ class Plan:
 
 
 FULL = Plan(Lengths(3.0, 20.0, 6.0, 10.0), link_s=30.0, quota_s=10.0, before_s=12.0, scale_up_s=20.0, steady_s=60.0)
-QUICK = Plan(Lengths(0.8, 2.5, 1.2, 4.0), link_s=2.0, quota_s=1.5, before_s=1.5, scale_up_s=4.0, steady_s=2.0)
+QUICK = Plan(Lengths(0.8, 2.5, 1.2, 6.0), link_s=2.0, quota_s=1.5, before_s=1.5, scale_up_s=4.0, steady_s=2.0)
 
 
 class Run:
