@@ -205,7 +205,7 @@ class Gateway:
             # Results that are not written yet are other servers' answers; claims left behind would hold them up.
             await self.store.stop()
             if self._profile is not None:
-                self._profile.write({**self._profiles, **self._scheduler.profile()}, this_machine(slots))
+                self._profile.write({**self._profiles, **self.requests.learned()}, this_machine(slots))
 
     def kill(self) -> None:
         """End the workers without a word; for a process that is about to leave."""

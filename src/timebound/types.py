@@ -145,6 +145,8 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Per member, in the order they run: seconds of device time that each of `batch_sizes` took at warm-up."""
     together_s: list[float] = []
     """Seconds of all members at once, for the first of `batch_sizes`; a batch beyond them runs member by member."""
+    made_on: str = ""
+    """The device, what computes there, and its version: what was learned of its speed holds for these."""
     notes: list[str] = []
     """Sentences for people: why a network runs eagerly, or a size was left out."""
     inputs: list[Tensor] = []

@@ -16,6 +16,7 @@ from timebound.events import BatchLost, BatchStarted
 from timebound.requests.models import Models
 from timebound.requests.request import Request
 from timebound.scheduler.scheduler import Scheduler
+from timebound.scheduler.ticket import ModelSpec
 from timebound.types import ModelInfo, Outcome, Question, Report, Result, Timing
 
 
@@ -422,3 +423,17 @@ def test_what_was_learned_of_a_removed_model_is_forgotten() -> None:
     models.add(ModelInfo(name="old", warm_up_s=0.001))
     models.remove("old", None)
     assert profiles == {"m": {}}
+
+
+def test_a_profile_counts_for_its_device_engine_and_versions_only() -> None:
+    scheduler = Scheduler(0.010)
+    scheduler.add_model(ModelSpec("m", 1.0))
+    scheduler.observe("m", 1, 1.0, 0.5)
+    profile = {**scheduler.profile()["m"], "made_on": "cpu, onnxruntime 1.20.1"}
+    for made_on, is_believed in (("cpu, onnxruntime 1.20.1", True), ("cuda, torch 2.11.0", False)):
+        other = Scheduler(0.010)
+        models = Models(other, {"m": profile}, max_queue=10)
+        models.add(ModelInfo(name="m", warm_up_s=0.001, made_on=made_on))
+        assert bool(models.learned()) is is_believed
+        if is_believed:
+            assert models.learned()["m"]["made_on"] == made_on

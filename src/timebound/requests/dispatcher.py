@@ -77,6 +77,7 @@ class Dispatcher(Staff):
         self._infos = self._models.infos
         self.add_model = self._models.add
         """Accepts requests for one more model."""
+        self.learned = self._models.learned
         self._copies = Copies(self.submit, events)
         self._claims = Claims(store, wall)
         self._floor = Floor()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import MutableMapping
 from typing import Any
 
@@ -9,6 +10,8 @@ from timebound.requests.request import Request
 from timebound.scheduler.scheduler import Scheduler
 from timebound.scheduler.ticket import Batch, ModelSpec
 from timebound.types import ModelInfo
+
+log = logging.getLogger("timebound.requests")
 
 _MOST_GONE = 64
 """Names that are no longer served and whose successors are known: for requests that were on their way at that time."""
@@ -27,6 +30,9 @@ class Models:
     def add(self, info: ModelInfo) -> None:
         """Serve this model; one that is known keeps what was learned of it."""
         is_new, profile = info.name not in self.infos, self._profiles.get(info.name)
+        if profile is not None and profile.get("made_on", info.made_on) != info.made_on:
+            log.info("the saved profile is of another device, engine or version", extra={"model": info.name})
+            profile = {"lengths": profile.get("lengths", {})}
         self.infos[info.name] = info
         self._successors.pop(info.name, None)
         spec = ModelSpec(
@@ -42,8 +48,15 @@ class Models:
             together_s=tuple(info.together_s),
         )
         self._scheduler.add_model(spec, profile)
-        if is_new and profile is None and info.warm_up_s > 0 and not spec.step_s:
+        if is_new and not (profile and profile.get("cells")) and info.warm_up_s > 0 and not spec.step_s:
             self._scheduler.guess(info.name, info.warm_up_s)
+
+    def learned(self) -> dict[str, Any]:
+        """What is known of each model's speed, and on what it was learned."""
+        known = self._scheduler.profile()
+        return {
+            name: {**what, "made_on": self.infos[name].made_on} for name, what in known.items() if name in self.infos
+        }
 
     def remove(self, name: str, successor: str | None) -> list[Request]:
         """Serve it no more; what waited for it is out of the queue, and asks its successor now if there is one.

@@ -19,6 +19,7 @@ from timebound.importer import describe
 from timebound.model import Model, example_body, media_types, request_schema
 from timebound.schema import sample
 from timebound.types import Body, ModelInfo
+from timebound.workers.libraries import made_on
 from timebound.workers.runner import Runner
 from timebound.workers.samples import read_samples
 
@@ -114,6 +115,7 @@ def _info(
         warm_up_s=took,
         device=backend.device if backend is not None else "cpu",
         depth=slots if backend is not None and backend.device != "cpu" else 1,
+        made_on=made_on(model),
         step_s=backend.member_seconds() if backend is not None and sizes else [],
         together_s=backend.together_seconds() if backend is not None and sizes else [],
         notes=backend.notes() if backend is not None else [],

@@ -1,0 +1,31 @@
+"""What a model's speed depends on besides its code and its machine: a saved profile is for these only."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+
+from timebound.devices.base import current_device
+from timebound.model import Model
+
+_PACKAGES = {"onnxruntime": ("onnxruntime", "onnxruntime-gpu"), "openvino": ("openvino",), "torch": ("torch",)}
+
+
+def made_on(model: Model) -> str:
+    """The device, what computes, and its version, for example `cpu, onnxruntime 1.20.1`."""
+    net, opened = model.net, current_device()
+    device = getattr(net, "device", "cpu")
+    if device != "cpu" and opened is not None:
+        facts = {**opened.facts(), "device": device.partition(":")[0]}  # which of several alike does not matter
+        return ", ".join(f"{name} {value}" for name, value in facts.items())
+    engines = {str(each.engine) for each in model.opened if each.engine}
+    engines |= {kind for each in getattr(net, "members", [net]) if (kind := getattr(each, "kind", "")) in _PACKAGES}
+    return ", ".join(["cpu", *(_with_version(engine) for engine in sorted(engines))])
+
+
+def _with_version(engine: str) -> str:
+    for package in _PACKAGES.get(engine.partition("-")[0], ()):
+        try:
+            return f"{engine} {version(package)}"
+        except PackageNotFoundError:
+            continue
+    return engine
