@@ -3,7 +3,7 @@
 The echo is asked in both protocols by turns, at concurrency 64, and over gRPC by turns with a server of bare grpc.aio
 that does the same sum; all of them have one client, in Python. A network that takes float32[1, 3, 224, 224] is asked
 with the tensor in binary and as a JSON list. A model with a fallback is asked by the Open Inference Protocol at 1.5
-times what it can do, with a deadline of 250 ms.
+times what it can do, with a deadline of 250 ms, and then over gRPC.
 
 The exit code is 1 if a bar does not hold: the echo at 0.75 of our own protocol and over gRPC at 0.6 of bare grpc.aio,
 binary five times as fast as JSON, no answer late, wrong or missing.
@@ -177,17 +177,19 @@ def compare_forms(rounds: int, serve_args: Sequence[str], folder: Path) -> tuple
 
 
 def overload(seconds: float, serve_args: Sequence[str]) -> tuple[float, int, int, int]:
-    """Requests per second that were offered, and how many answers were late, missing and wrong."""
-    traffic = SlowTraffic(free_port())
-    with started("slow", timebound("slow", serve_args), traffic):
+    """Requests per second that were offered, and how many answers were late, missing and wrong; then over gRPC."""
+    traffic, grpc_port = SlowTraffic(free_port()), free_port()
+    with started("slow", [*timebound("slow", serve_args), "--grpc-port", str(grpc_port)], traffic):
         capacity = measure(SlowTraffic(traffic.port, 4 * DEADLINE_S), 50, 2.0).rps  # nothing has to be left out
         say(f"slow: {capacity:.0f} requests/s, offering {OVERLOAD:g} times as many")
         record = drive(traffic, [Phase(rate=OVERLOAD * capacity, seconds=seconds)], seed=1)
+        say("the same over gRPC")
+        rpc_late, rpc_lost = rpc.late_at(grpc_port, 7, OVERLOAD * capacity, seconds, DEADLINE_S)
     attempts = [attempt for question in record.questions for attempt in question.attempts]
     late = sum(attempt.end is End.TIMED_OUT for attempt in attempts)
     lost = sum(question.last.end is not End.ANSWERED for question in record.questions)
     wrong = sum(attempt.end is End.ANSWERED and not attempt.is_right for attempt in attempts)
-    return OVERLOAD * capacity, late, lost, wrong
+    return OVERLOAD * capacity, late + rpc_late, lost + rpc_lost, wrong
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

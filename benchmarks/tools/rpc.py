@@ -90,6 +90,36 @@ async def _measure(port: int, concurrency: int, seconds: float) -> Load:
     return Load((len(times) - errors) / took, 1e3 * median(times), 1e3 * p99, errors, used)
 
 
+def late_at(port: int, value: int, rate: float, seconds: float, deadline_s: float) -> tuple[int, int]:
+    """Ask the slow model so often, each time with this deadline; how many answers were late, and how many missing."""
+    request = Request(model_name="slow")
+    made = request.inputs.add(name="value", datatype="INT64", shape=[1])
+    made.contents.int64_contents.append(value)
+    return uvloop.run(_late_at(port, request.SerializeToString(), rate, seconds, deadline_s))
+
+
+async def _late_at(port: int, body: bytes, rate: float, seconds: float, deadline_s: float) -> tuple[int, int]:
+    late = unanswered = 0
+    async with grpc.aio.insecure_channel(f"{HOST}:{port}") as channel:
+        ask = channel.unary_unary(METHOD)
+        await ask(body)
+
+        async def once() -> None:
+            nonlocal late, unanswered
+            try:
+                await ask(body, timeout=deadline_s)
+            except grpc.aio.AioRpcError as error:
+                late += error.code() == grpc.StatusCode.DEADLINE_EXCEEDED
+                unanswered += 1
+
+        began, calls = time.perf_counter(), []
+        for number in range(int(rate * seconds)):
+            await asyncio.sleep(began + number / rate - time.perf_counter())
+            calls.append(asyncio.ensure_future(once()))
+        await asyncio.gather(*calls)
+    return late, unanswered
+
+
 async def serve(port: int) -> None:
     """Answer until killed."""
 

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator, validate
 
+from timebound.http.oip import UNSUPPORTED, OpenInferenceRoutes
 from timebound.http.openapi import openapi
+from timebound.http.surfaces.oip import OpenInference
+from timebound.http.surfaces.predict import Predict
+from timebound.http.surfaces.sagemaker import SageMaker
 from timebound.store.base import Entry
 from timebound.types import Body, ModelInfo
 
@@ -272,3 +277,15 @@ def test_every_call_of_the_operators_asks_for_the_token() -> None:
     calls += [("/v1/models/{model}/traffic", method) for method in ("get", "put")]
     assert all({"adminToken": []} in paths[path][method]["security"] for path, method in calls)
     assert "security" not in paths["/v1/models"]["get"]
+
+
+def test_every_route_of_other_protocols_is_described() -> None:
+    paths = openapi([Info(name="digits")], "1")["paths"]
+    info = ModelInfo(name="digits")
+    asked = [path for surface in (OpenInference, Predict, SageMaker) for path in surface.paths(info)]
+    asked += [path for surface in (OpenInference, Predict, SageMaker) for path in surface.version_paths(info)]
+    templates = {re.sub(r"\\{(\w+)\\}", r"[^/:]+", re.escape(path)) for path in paths}
+    routes = OpenInferenceRoutes(cast(Any, None), cast(Any, None), None).routes()
+    own = [route.path for route in routes if not route.path.endswith((*UNSUPPORTED, "/"))]
+    unknown = [path for path in (*asked, *own) if not any(re.fullmatch(each, path.rstrip("/")) for each in templates)]
+    assert unknown == []

@@ -54,7 +54,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
 @pytest.fixture(scope="module")
 def classes() -> Iterator[Serving]:
     with Serving(
-        MODELS / "tensors.py", "--workers", "1", "--grpc-port", "0", "--max-body", "1000000", "--max-queue", "8"
+        *(MODELS / "tensors.py", "--workers", "1", "--grpc-port", "0", "--max-queue", "8"),
+        *("--max-body", "1000000", "--max-held", "2500000", "--read-timeout", "1.5"),
     ) as serving:
         yield serving
         assert "Traceback" not in serving.said
@@ -288,6 +289,16 @@ def test_more_than_can_wait_is_refused_with_the_time_to_come_back(channel: Any) 
     for error in errors:
         assert error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
         assert int(dict(error.trailing_metadata())["grpc-retry-pushback-ms"]) > 0
+
+
+def test_messages_that_do_not_come_hold_memory_for_so_long_and_not_more_than_there_is(channel: Any) -> None:
+    call = channel.stream_unary("/inference.GRPCInferenceService/ModelInfer")
+    never: queue.Queue[bytes] = queue.Queue()
+    calls = [call.future(iter(never.get, b""), timeout=20) for _ in range(5)]
+    codes = sorted(each.code().name for each in calls)
+    never.put(b"")
+    assert codes == ["DEADLINE_EXCEEDED"] * 2 + ["RESOURCE_EXHAUSTED"] * 3  # each may become as large as --max-body
+    assert texts_of(ask(channel, kinds(b"a"))[0]) == [b"A"]
 
 
 def test_a_key_makes_two_requests_one(channel: Any) -> None:

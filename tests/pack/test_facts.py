@@ -155,6 +155,7 @@ def test_requirements_are_timebounds_and_the_apps_own(tmp_path: Path) -> None:
     [
         ({"port": "0"}, "what stands in front must know it"),
         ({"tls_cert": "a.pem", "tls_key": "b.pem"}, "TLS ends before the server"),
+        ({"grpc_port": "8001"}, "speaks HTTP alone"),
         ({"keys": "keys.toml"}, "is not part of the app"),
     ],
 )

@@ -53,6 +53,11 @@ def run(chosen: argparse.Namespace) -> int:
         raise SetupError(f"--port is {config.port}: the servers take the {chosen.replicas} ports after it")
     if config.tls_cert:
         raise SetupError("nginx speaks plain HTTP here; for HTTPS put the certificate into an nginx.conf of your own")
+    if config.grpc_port is not None:
+        raise SetupError(
+            "nginx balances HTTP alone here; for gRPC start `timebound serve` with --grpc-port, and let clients or "
+            "a proxy of your own choose among the servers"
+        )
     chosen.debug = config.debug
     from timebound.clock import MonotonicClock  # late, as for `serve`: --help answers at once
     from timebound.gateway import logs_json

@@ -133,6 +133,9 @@ def _check(config: Config, contents: Contents) -> None:
     if config.tls_cert:
         raise SetupError("tls_cert is set, but TLS ends before the server here: at nginx, an ingress or a load "
                          "balancer; take tls_cert and tls_key out of the options")  # fmt: skip
+    if config.grpc_port is not None:
+        raise SetupError("grpc_port is set, but what stands in front of the servers here speaks HTTP alone; take it "
+                         "out of the options, or start `timebound serve` behind a proxy of your own")  # fmt: skip
     if config.keys and config.keys not in contents.files:
         raise SetupError(f"the keys file {config.keys} is not part of the app; put it beside app.py, and name it by "
                          "its path from there")  # fmt: skip

@@ -11,6 +11,7 @@ from timebound.errors import SetupError
 RAYS_OWN = {
     "host": "http_options",
     "port": "http_options",
+    "grpc_port": "gRPC at a server of its own, started by timebound serve",
     "reuse_port": "http_options",
     "keep_alive": "http_options",
     "tls_cert": "a proxy in front of Ray",
