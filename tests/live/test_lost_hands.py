@@ -95,3 +95,9 @@ def test_a_reload_brings_new_hands_and_lets_the_old_ones_go(serving: Serving) ->
     assert serving.operator.post("/v1/reload").status_code == 200
     eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in hands), "the end of the hands")
     assert {answer.status_code for answer in ask(serving, 8)} == {200}
+
+
+def test_hands_do_not_outlive_a_gateway_that_is_killed(serving: Serving) -> None:
+    eventually(lambda: hands_of(worker_of(serving)), "hands")
+    os.kill(serving.pid, signal.SIGKILL)
+    eventually(lambda: not serving.processes_left(), "the end of workers and hands")

@@ -134,6 +134,17 @@ def test_a_hand_that_somebody_has_stopped_is_replaced_and_nobody_is_blamed(bench
     assert not report.killers
 
 
+def test_where_most_items_have_other_shapes_than_the_example_hands_are_not_asked_any_more() -> None:
+    bench = Bench(MODELS / "handed.py")
+    try:
+        for _ in range(8):
+            assert said(bench.run(*(body(n, "odd") for n in range(16))).outcomes) == [0.0] * 16
+        assert not bench.hands.is_able("handed")
+        assert preparers(bench.run(*(body(n) for n in range(4)))) == {os.getpid()}
+    finally:
+        bench.close()
+
+
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [

@@ -224,9 +224,8 @@ class Hands:
             pause_s = max(0.0, min(when for when, _ in self._to_hire) - self._clock.now()) if self._to_hire else None
             for key, _ in self._selector.select(pause_s):
                 hired: _Hired | None = key.data
-                if hired is None:
-                    self._bury_all()
-                    return
+                if hired is None:  # the bell: they are closed
+                    continue
                 try:
                     data = hired.sock.recv(own.MESSAGE_BYTES)
                 except ConnectionError:
@@ -235,6 +234,7 @@ class Hands:
                     self._hear(hired, replies.decode(data))
                 else:
                     self._lost(hired)
+        self._bury_all()
 
     def _hear(self, hired: _Hired, reply: own.Reply) -> None:
         with self._lock:
@@ -338,7 +338,7 @@ class Hands:
 
     def _hire_who_is_due(self) -> None:
         now = self._clock.now()
-        due = [entry for entry in self._to_hire if entry[0] <= now]
+        due = [entry for entry in self._to_hire if entry[0] <= now and not self._is_closed]
         for entry in due:
             self._to_hire.remove(entry)
             try:

@@ -27,6 +27,8 @@ _PART_S = 0.001
 """A part takes at least so long, or handing it over costs too much of it."""
 _PARTS_EACH = 3
 """Parts of a batch for each hand, so that none has to wait long for the slowest."""
+_SEEN, _ODD = 64, 0.5
+"""After so many items it is judged whether too large a share of them has another form than the example."""
 _MOST_BYTES = 256 << 20
 """Of one slot's rows: a device's worker pins them."""
 
@@ -110,6 +112,7 @@ class Preparation:
         self._clock = clock
         self._item_s = lesson.item_s
         self._rows: dict[int, list[Any]] = {}
+        self._seen = self._odd = 0
         self._wants_requests = type(runner.model).finish is not Model.finish
 
     def prepare(self, bodies: Sequence[bytes | memoryview], is_suspect: bool) -> Prepared:
@@ -123,7 +126,7 @@ class Preparation:
         is_small = count <= _AT_HOME or count * self._item_s < _AT_HOME_S
         if at is None or count > self._room or (is_small and not is_suspect):
             return self._at_home(bodies, rows)
-        if not self._hands.is_able(self._runner.name):
+        if not self._hands.is_able(self._runner.name) or self._is_in_vain():
             return self._at_home(bodies, rows)
         order, items = Order(slot, self._runner.name, is_suspect=is_suspect), []
         for place, body in enumerate(bodies):
@@ -131,6 +134,15 @@ class Preparation:
             at += len(body)
         self._hands.put(order, items, self._part_size(count))
         return self._gather(order, bodies, rows)
+
+    def _is_in_vain(self) -> bool:
+        """Whether most items have another form than the example, so that they are prepared twice."""
+        if self._seen < _SEEN or self._odd < _ODD * self._seen:
+            return False
+        name, odd, seen = self._runner.name, self._odd, self._seen
+        self._hands.unable[name] = "most of its items have other shapes than the example"
+        log.warning("%s: prepared in the worker from now on: %d of %d items had other shapes", name, odd, seen)
+        return True
 
     def _part_size(self, count: int) -> int:
         hands = max(1, self._hands.up)
@@ -161,6 +173,7 @@ class Preparation:
                 self._prepare_one(order, place, bodies[place], rows, own)
         for place in order.odd:
             self._prepare_one(order, place, bodies[place], rows, own)
+        self._seen, self._odd = self._seen + len(bodies), self._odd + len(order.odd)
         batch = self._sorted(order, bodies, requests)
         if own:
             views = Rows(self._form, rows, 0, len(bodies))
