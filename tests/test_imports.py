@@ -86,6 +86,7 @@ ALLOWED: Mapping[str, set[str]] = {
     | {"admission", "config", "model", "events", "importer", "target", "store", "workers", "http", "lab", "processor"},
     "server": BASE | NOUNS | {"nvml", "admission", "gateway", "http", "observe", "rpc", ROOT},
     "program": BASE | {"client", "config", "gateway", "lab", "log", "model", "server", "target"},
+    "testing": BASE | {"model", "program", "target", "workers"},
     "guest": BASE | NOUNS | {"gateway", "http", "server"},
     "ray": {"errors", "config", "log", "gateway", "guest"},
     "cli": {
@@ -115,7 +116,19 @@ ALLOWED: Mapping[str, set[str]] = {
     "client": {"clock", "errors", "types", "version"},
     "__main__": {"cli"},
     # What users see: the public names, and a model written with nothing but them.
-    ROOT: {"errors", "version", "model", "image", "text", "backends", "client", "gateway", "guest", "program"},
+    ROOT: {
+        "errors",
+        "version",
+        "model",
+        "image",
+        "text",
+        "backends",
+        "client",
+        "gateway",
+        "guest",
+        "program",
+        "testing",
+    },
     "demo": {ROOT},
 }
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from timebound.version import VERSION
 
 if TYPE_CHECKING:
-    from timebound import image, text
+    from timebound import image, testing, text
     from timebound.backends.ensemble import ensemble
     from timebound.backends.onnx import onnx
     from timebound.backends.python import python
@@ -39,6 +39,7 @@ __all__ = [
     "python",
     "serve",
     "start",
+    "testing",
     "text",
     "torch",
 ]
@@ -62,6 +63,7 @@ _LATE = {
     "python": ("timebound.backends.python", "python"),
     "serve": ("timebound.program", "serve"),
     "start": ("timebound.program", "start"),
+    "testing": ("timebound.testing", None),
     "text": ("timebound.text", None),
     "torch": ("timebound.backends.torch", "torch"),
 }

@@ -259,6 +259,15 @@ def _name_by_folder(classes: list[type[Model]], name: str, version: str) -> None
             cls.name = name
 
 
+def load_class(cls: type[Model]) -> Model:
+    """A model of a class that is there already, loaded beside the file that it is defined in."""
+    file = getattr(sys.modules.get(cls.__module__), "__file__", None)
+    with opened_in(Place(Path(file).resolve().parent if file else Path.cwd())) as here:
+        model = _load_class(cls)
+    model.opened = here.opened
+    return model
+
+
 def _load_class(cls: type[Model]) -> Model:
     check_class(cls)
     model = _equipped(cls)

@@ -1,0 +1,66 @@
+"""For tests of a model: `ask` computes answers in this process, `server` is a real server on a free port."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import msgspec
+
+from timebound.clock import MonotonicClock
+from timebound.errors import BadInput, RequestError, SetupError
+from timebound.model import Model, example_body, name_of
+from timebound.program import Served, Started, start, target_of
+from timebound.target import load_class, load_models
+from timebound.types import Outcome
+from timebound.workers.members import open_runner
+from timebound.workers.runner import Runner
+
+
+def ask(model: Served, body: Any, *, name: str = "") -> Any:
+    """The answer to one body, a dict or bytes as a client would send; raises what the client would be told.
+
+    The model is loaded once per test run. `name` says which one, where a file has several.
+    """
+    (answer,) = batch(model, [body], name=name)
+    if isinstance(answer, RequestError):
+        raise answer
+    return answer
+
+
+def batch(model: Served, bodies: Sequence[Any], *, name: str = "") -> list[Any]:
+    """The answers to several bodies, computed as one batch; in the place of an item that fails, its `RequestError`."""
+    loaded: Any = model  # each of the kinds has a hash, which their union does not say
+    report = _runner(loaded, name).run([example_body(body) for body in bodies])
+    assert report is not None, "only an ensemble that is asked after each member reports nothing more"
+    return [_told(outcome) for outcome in report.outcomes]
+
+
+def server(model: Served, **options: Any) -> Started:
+    """A real server of the model until the `with` block ends: `with server(Mood) as mood: mood.ask({...})`."""
+    return start(model, **options)
+
+
+def _told(outcome: Outcome) -> Any:
+    if outcome.code:
+        facts = msgspec.json.decode(outcome.body)
+        kind = BadInput if outcome.code == BadInput.code else RequestError
+        return kind(facts["detail"], code=outcome.code, field=facts["field"])
+    return msgspec.json.decode(outcome.body) if outcome.media == "application/json" else outcome.body
+
+
+@cache
+def _runner(model: Any, name: str) -> Runner:
+    return open_runner(_loaded(model, name), MonotonicClock())
+
+
+def _loaded(model: Served, name: str) -> Model:
+    if isinstance(model, type) and issubclass(model, Model):
+        return load_class(model)
+    models = {name_of(type(each)): each for each in load_models(target_of(model), threads=1)}
+    if name in models:
+        return models[name]
+    if name or len(models) != 1:
+        raise SetupError(f"{model} has the models {', '.join(models)}; say which one: name={next(iter(models))!r}")
+    return next(iter(models.values()))
