@@ -19,7 +19,7 @@ SAMPLES: list[dict[str, str]] = json.loads((_HERE / "samples.json").read_text(en
 LABELS = [*(_HERE / "labels.txt").read_text(encoding="utf-8").split(), "isnull"]
 """The 800 characters in the order of the networks' outputs; the last output means none of them."""
 
-NONE = 0.75
+NONE = 0.6
 """A picture is none of the 800 where the networks give that more than this share of one; most forms are right so."""
 
 _ANSWERS = msgspec.Meta(
