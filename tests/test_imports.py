@@ -27,6 +27,8 @@ ALLOWED: Mapping[str, set[str]] = {
     "nvml": {"gpus"},
     "types": {"errors"},
     **dict.fromkeys(NOUNS, BASE),
+    "app_settings": {"errors"},
+    "config": BASE | {"app_settings"},
     "body": BASE | {"schema"},
     "profile": BASE | {"processor"},
     "devices": BASE,
@@ -34,7 +36,7 @@ ALLOWED: Mapping[str, set[str]] = {
     "handlers": BASE | NOUNS | {"backends"},
     "importer": {"errors"},
     "function": {"errors", "model"},
-    "target": BASE | NOUNS | {"backends", "function", "handlers", "importer"},
+    "target": BASE | NOUNS | {"app_settings", "backends", "function", "handlers", "importer"},
     "scaffold": BASE,
     "convert": BASE | {"backends", "importer", "target"},
     "store": BASE | {"events", "config"},
@@ -44,7 +46,19 @@ ALLOWED: Mapping[str, set[str]] = {
     "tensors": BASE | {"body", "store"},  # how fingerprints are made
     "workers": BASE
     | {"backends", "devices", "handlers", "importer", "target", "model", "body", "schema", "events", "log", "tensors"},
-    "lab": BASE | {"backends", "importer", "scheduler", "schema", "workers", "target", "model", "profile", "processor"},
+    "lab": BASE
+    | {
+        "app_settings",
+        "backends",
+        "importer",
+        "scheduler",
+        "schema",
+        "workers",
+        "target",
+        "model",
+        "profile",
+        "processor",
+    },
     "admission": BASE,
     "turns": {"types"},
     "reading": BASE | {"body", "store", "turns", "workers"},
@@ -82,11 +96,11 @@ ALLOWED: Mapping[str, set[str]] = {
     "stack": BASE | {"config"},
     "pack": BASE | {"config", "stack"},
     "doctor": BASE
-    | {"devices", "nvml"}
+    | {"app_settings", "devices", "nvml"}
     | {"admission", "config", "model", "events", "importer", "target", "store", "workers", "http", "lab", "processor"},
     "server": BASE | NOUNS | {"nvml", "admission", "gateway", "http", "observe", "rpc", ROOT},
     "program": BASE | {"client", "config", "gateway", "lab", "log", "model", "server", "target"},
-    "testing": BASE | {"model", "program", "target", "workers"},
+    "testing": BASE | {"app_settings", "model", "program", "target", "workers"},
     "guest": BASE | NOUNS | {"gateway", "http", "server"},
     "ray": {"errors", "config", "log", "gateway", "guest"},
     "cli": {

@@ -9,17 +9,19 @@ from __future__ import annotations
 import difflib
 import re
 import tomllib
-from collections.abc import Callable, Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from timebound import app_settings
+from timebound.app_settings import dotenv
 from timebound.errors import SetupError
 from timebound.types import ENGINES, STORES
 
 PREFIX = "TIMEBOUND_"
-FILE = "timebound.toml"
+FILE = app_settings.FILE
 LEVELS = ("debug", "info", "warning", "error")
 FORMATS = ("auto", "human", "json")
 
@@ -343,6 +345,8 @@ class Config:
     )
     debug: bool = _option(False, TRUTH, "show tracebacks of mistakes in the set-up, and log at level debug")
 
+    app: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """The app's own settings; some are secrets."""
     sources: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     @property
@@ -372,11 +376,16 @@ def shown_default(option: Field[Any]) -> str:
 
 
 def resolve(
-    flags: Mapping[str, Any], environment: Mapping[str, str], folder: Path | None, served: Path | None = None
+    flags: Mapping[str, Any],
+    environment: Mapping[str, str],
+    folder: Path | None,
+    served: Path | None = None,
+    *,
+    app: Sequence[str] = (),
 ) -> Config:
     """The configuration for a server started in `folder`, serving the folder `served` if it is one.
 
-    Without a folder no files are read.
+    Without a folder no files are read. `app` are settings of the app itself, as name=value.
 
     Raises `SetupError` naming the value and its source.
     """
@@ -384,7 +393,8 @@ def resolve(
     sources: dict[str, str] = {}
     for name, found in settings(flags, environment, folder, served).items():
         sources[name], values[name] = found[0]
-    config = Config(**values, sources=sources)
+    own = app_settings.read(app, environment, folder, served)
+    config = Config(**values, app=own, sources=sources)
     if config.deadline is not None and config.deadline > config.max_deadline:
         raise SetupError(
             f"deadline {config.deadline:g} s is above max_deadline {config.max_deadline:g} s; raise that too"
@@ -403,10 +413,11 @@ def resolve(
 def of_options(given: Mapping[str, Any]) -> Config:
     """The configuration of a program that gives these options and reads no other place; raises `SetupError`."""
     known = {option.name for option in options()}
-    for name in given:
+    flags = {name: value for name, value in given.items() if name != app_settings.TABLE}
+    for name in flags:
         if name not in known:
             raise SetupError(f"{name!r} is no option; `timebound serve --help` lists them")
-    return resolve(given, {}, None)
+    return replace(resolve(flags, {}, None), app=dict(given.get(app_settings.TABLE, {})))
 
 
 def settings(
@@ -418,7 +429,7 @@ def settings(
         ("environment", _from_environment(environment, "environment")),
     ]
     if folder is not None:
-        layers.append((".env", _from_environment(_dotenv(folder / ".env"), ".env")))
+        layers.append((".env", _from_environment(dotenv(folder / ".env"), ".env")))
         layers.append((FILE, _from_toml(folder / FILE)))
     if served is not None and folder is not None and served.resolve() != folder.resolve():
         layers.append((str(served / FILE), _from_toml(served / FILE)))
@@ -443,7 +454,10 @@ def describe(config: Config) -> str:
             shown = hidden if "://" in shown else shown if value == default_of(option) else "***"
         rows.append((option.name, shown, config.sources.get(option.name, "default")))
     widths = [max(len(row[column]) for row in rows) for column in range(2)]
-    return "\n".join(f"{name:{widths[0]}}  {value:{widths[1]}}  {source}" for name, value, source in rows)
+    lines = [f"{name:{widths[0]}}  {value:{widths[1]}}  {source}" for name, value, source in rows]
+    if config.app:
+        lines.append(f"settings of the app, whose values are not shown: {', '.join(sorted(config.app))}")
+    return "\n".join(lines)
 
 
 def _parsed(option: Field[Any], value: Any, source: str) -> Any:
@@ -466,14 +480,6 @@ def _from_environment(environment: Mapping[str, str], source: str) -> dict[str, 
     return {known[name]: value for name, value in environment.items() if name in known and value != ""}
 
 
-def _dotenv(path: Path) -> Mapping[str, str]:
-    if not path.is_file():
-        return {}
-    from dotenv import dotenv_values  # only servers with a .env file pay for this import
-
-    return {name: value for name, value in dotenv_values(path).items() if value is not None}
-
-
 def _from_toml(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
@@ -481,6 +487,7 @@ def _from_toml(path: Path) -> dict[str, Any]:
         table = tomllib.loads(path.read_text())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SetupError(f"{path} is not valid TOML: {error}") from None
+    table.pop(app_settings.TABLE, None)
     known = [option.name for option in options()]
     for name in table:
         if name not in known:

@@ -147,6 +147,7 @@ class Gateway:
             hands=config.hands,
             device="" if config.device == "auto" else config.device.partition(":")[0],
             gpus=chosen(config.device, gpus(os.environ)),
+            app=dict(config.app),
             engines=config.engines,
             log_level="debug" if config.debug else config.log_level,
             log_json=logs_json(config),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
+from types import SimpleNamespace
 from typing import Annotated, Any, ClassVar, TypeAlias
 
 import msgspec
@@ -77,6 +78,11 @@ class Model:
 
     size: Any = None
     """The field whose length is a request's size ("text"), or `def size(self, request)`: for inputs that vary."""
+
+    Settings: ClassVar[type | None] = None
+    """A `timebound.Struct` for the app's own settings; without it `self.settings` has them as they were written."""
+    settings: Any = SimpleNamespace()
+    """Set by the server before `equip` and `load`: `[app]` in timebound.toml, `APP_<NAME>`, `--set name=value`."""
 
     net: Any = None
 

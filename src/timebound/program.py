@@ -126,6 +126,9 @@ def flags_of(options: Mapping[str, Any]) -> list[str]:
     of_options(options)  # whatever is wrong is told now, and not by a process that ends
     flags: list[str] = []
     for name, value in options.items():
+        if name == "app":
+            flags += [part for key, own in value.items() for part in ("--set", f"{key}={own}")]
+            continue
         flag = name.replace("_", "-")
         if isinstance(value, bool):
             flags.append(f"--{flag}" if value else f"--no-{flag}")

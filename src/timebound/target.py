@@ -9,7 +9,8 @@ from inspect import isfunction
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from timebound.backends.base import Place, opened_in
+from timebound.app_settings import check_known, settings_of
+from timebound.backends.base import Place, current_place, opened_in
 from timebound.errors import SetupError
 from timebound.function import function_model
 from timebound.handlers.store import archives, handler_models
@@ -100,17 +101,18 @@ def load_models(
     engines: Mapping[str, str] | None = None,
     versions: Versions | None = None,
     device: str = "",
+    app: Mapping[str, Any] | None = None,
 ) -> list[Model]:
     """All models of `target`, loaded, for `slots` batches at once; names are unique and classes checked.
 
     `engines` says by model what ONNX files run on, and under "" for all others; `device` what networks run on, if not
-    on what they were opened for.
+    on what they were opened for. `app` are the app's own settings.
 
     Of a model with several `versions` the first has its name, each other one `<name>@<version>`.
     """
     check_target(target)
     path, only = parted(target)
-    place, is_folder = Place(path, threads, slots, device=device), _is_folder_of_models(path)
+    place, is_folder = Place(path, threads, slots, device=device, app=app or {}), _is_folder_of_models(path)
     models = [
         model
         for file, name, version in _files(path, versions)
@@ -123,6 +125,7 @@ def load_models(
     if twice:
         raise SetupError(f"two models in {target} have the name {twice[0]!r}; give one of them another")
     _check_paths(models, target)
+    check_known([type(model).Settings for model in models], app or {})
     return models
 
 
@@ -148,7 +151,7 @@ def _check_paths(models: Sequence[Model], target: Path) -> None:
                 raise SetupError(f"{both}; give one of them another path")
 
 
-def understudies(target: Path, versions: Versions | None = None) -> list[Model]:
+def understudies(target: Path, versions: Versions | None = None, app: Mapping[str, Any] | None = None) -> list[Model]:
     """The models of `target` that are Python code, made but not loaded: for what needs no weights."""
     check_target(target)
     made: list[Model] = []
@@ -158,7 +161,8 @@ def understudies(target: Path, versions: Versions | None = None) -> list[Model]:
             classes = _model_classes(file, only)
             if _is_folder_of_models(path):
                 _name_by_folder(classes, name, version)
-            made += [_equipped(cls) for cls in classes]
+            made += [_equipped(cls, app or {}) for cls in classes]
+
     _name_versions(made, versions or {})
     return [*made, *handler_models(path)]
 
@@ -216,7 +220,7 @@ def _load(
 ) -> list[Model]:
     def place(model: str, own: str | None) -> Place:
         engine = engines.get(model) or engines.get("") or own
-        return Place(file.resolve().parent, like.threads, like.slots, engine, like.device)
+        return Place(file.resolve().parent, like.threads, like.slots, engine, like.device, app=like.app)
 
     if file.suffix in _MODEL_FILES:
         with opened_in(place(name, None)) as here:
@@ -259,10 +263,11 @@ def _name_by_folder(classes: list[type[Model]], name: str, version: str) -> None
             cls.name = name
 
 
-def load_class(cls: type[Model]) -> Model:
+def load_class(cls: type[Model], *, app: Mapping[str, Any] | None = None) -> Model:
     """A model of a class that is there already, loaded beside the file that it is defined in."""
     file = getattr(sys.modules.get(cls.__module__), "__file__", None)
-    with opened_in(Place(Path(file).resolve().parent if file else Path.cwd())) as here:
+    folder = Path(file).resolve().parent if file else Path.cwd()
+    with opened_in(Place(folder, app=app or {})) as here:
         model = _load_class(cls)
     model.opened = here.opened
     return model
@@ -270,7 +275,7 @@ def load_class(cls: type[Model]) -> Model:
 
 def _load_class(cls: type[Model]) -> Model:
     check_class(cls)
-    model = _equipped(cls)
+    model = _equipped(cls, current_place().app)
     try:
         model.load()
     except SetupError:
@@ -284,8 +289,9 @@ def _load_class(cls: type[Model]) -> Model:
     return model
 
 
-def _equipped(cls: type[Model]) -> Model:
+def _equipped(cls: type[Model], app: Mapping[str, Any]) -> Model:
     model = cls()
+    model.settings = settings_of(cls.Settings, app, where=f"class {cls.__name__}")
     try:
         model.equip()
     except SetupError:

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from timebound.app_settings import read_here
 from timebound.clock import MonotonicClock
 from timebound.errors import BadInput, RequestError, SetupError
 from timebound.model import Model, example_body, name_of
@@ -57,8 +58,10 @@ def _runner(model: Any, name: str) -> Runner:
 
 def _loaded(model: Served, name: str) -> Model:
     if isinstance(model, type) and issubclass(model, Model):
-        return load_class(model)
-    models = {name_of(type(each)): each for each in load_models(target_of(model), threads=1)}
+        return load_class(model, app=read_here(target_of(model).parent))
+    models = {
+        name_of(type(each)): each for each in load_models(target_of(model), threads=1, app=read_here(target_of(model)))
+    }
     if name in models:
         return models[name]
     if name or len(models) != 1:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
@@ -95,6 +95,8 @@ class Place(msgspec.Struct, frozen=True):
     """What networks run on, whatever they were opened for; empty leaves it to them."""
     opened: list[Any] = []
     """The ONNX files opened here so far."""
+    app: Mapping[str, Any] = {}
+    """The app's own settings."""
 
     def file(self, path: str | Path) -> Path:
         """A file in this place; raises `SetupError` if it is not there."""

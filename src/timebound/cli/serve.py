@@ -11,6 +11,7 @@ from timebound.config import default_of, describe, options, shown_default
 from timebound.log import set_up_logging
 from timebound.target import check_target
 
+_SET = "a setting of the app itself, which its code reads as self.settings.NAME; may be given several times"
 _DEMO = Path(__file__).parent.parent / "demo" / "app.py"
 
 
@@ -35,6 +36,7 @@ def add_to(verbs: Any) -> None:
         add_options(verb)
         shown = "show the value of each option and where it was set, and do not serve"
         verb.add_argument("--print-config", action="store_true", help=shown)
+        verb.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help=_SET)
         verb.set_defaults(run=run, takes_signals=True)
 
 
@@ -56,7 +58,7 @@ def flags_of(chosen: argparse.Namespace) -> dict[str, Any]:
 
 def run(chosen: argparse.Namespace) -> int:
     """Serve the target with the options chosen."""
-    config = configuration(flags_of(chosen), chosen.target)
+    config = configuration(flags_of(chosen), chosen.target, chosen.set)
     if chosen.print_config:
         print(describe(config))
         return 0

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +33,9 @@ def examples_of(verb: str) -> str | None:
     return file.read_text() if file.is_file() else None
 
 
-def configuration(flags: Mapping[str, Any], target: Path | None = None) -> Config:
+def configuration(flags: Mapping[str, Any], target: Path | None = None, app: Sequence[str] = ()) -> Config:
     """What a server of this target, started here with these flags, would find in environment and files too."""
-    return resolve(flags, os.environ, Path.cwd(), target if target is not None and target.is_dir() else None)
+    return resolve(flags, os.environ, Path.cwd(), target if target is not None and target.is_dir() else None, app=app)
 
 
 def profiles_of(target: Path) -> Path | None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from timebound.app_settings import read_here
 from timebound.clock import Clock, MonotonicClock
 from timebound.devices.base import current_device, run_on_device
 from timebound.errors import SetupError
@@ -120,8 +121,11 @@ def main(target: str, threads: str, budget_s: str, engines: str, device: str) ->
     try:
         yield Stage("load()")
         start = clock.now()
+        app = read_here(Path(target))
         named = msgspec.json.decode(engines)
-        models = run_on_device(partial(load_models, Path(target), threads=int(threads), engines=named, device=device))
+        models = run_on_device(
+            partial(load_models, Path(target), threads=int(threads), engines=named, device=device, app=app)
+        )
         yield _loaded(models, clock.now() - start)
         habits = Habits()
         for model in models:

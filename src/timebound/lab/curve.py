@@ -10,6 +10,7 @@ from statistics import median
 
 import msgspec
 
+from timebound.app_settings import read_here
 from timebound.clock import Clock, MonotonicClock
 from timebound.errors import SetupError
 from timebound.importer import describe
@@ -86,7 +87,7 @@ def body_of(model: Model) -> bytes:
 def chosen_model(target: Path, name: str, *, threads: int, engine: str) -> Model:
     """The model of this name, or the only one, loaded; on an engine, unless that is empty."""
     engines = {name: engine} if engine else {}
-    loaded = load_models(target, threads=threads, engines=engines)
+    loaded = load_models(target, threads=threads, engines=engines, app=read_here(target))
     models = {name_of(type(model)): model for model in loaded if name in ("", name_of(type(model)))}
     if len(models) != 1:
         raise SetupError(f"choose one model with --model: {', '.join(models) or f'none is called {name}'}")

@@ -42,7 +42,10 @@ def serve_errands(control: socket.socket, errands: socket.socket, load: messages
         clock = MonotonicClock()
         runners = {
             r.name: r
-            for r in (Runner(model, clock) for model in understudies(Path(load.plan.target), load.plan.versions))
+            for r in (
+                Runner(model, clock)
+                for model in understudies(Path(load.plan.target), load.plan.versions, load.plan.app)
+            )
         }
         for runner in runners.values():
             _rehearse(runner)

@@ -128,7 +128,7 @@ class Hand:
     def _equip(self, task: Equip) -> None:
         set_up_logging(task.plan.log_level, as_json=task.plan.log_json, colour=task.plan.log_colour)
         try:
-            models = understudies(Path(task.plan.target), task.plan.versions)
+            models = understudies(Path(task.plan.target), task.plan.versions, task.plan.app)
             self._runners = {runner.name: runner for runner in (Runner(model, self._clock) for model in models)}
         except CAUGHT as error:
             self._failure = sentence(error)

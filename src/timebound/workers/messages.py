@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -26,6 +26,8 @@ class WorkerPlan(msgspec.Struct, frozen=True, kw_only=True):
     workers: int | None = None
     slots: int | None = None
     threads: int | None = None
+    app: dict[str, Any] = {}
+    """The app's own settings."""
     engines: dict[str, str] = {}
     """By model, what its ONNX files run on; under "" for all others."""
     log_level: str = "info"

@@ -97,6 +97,7 @@ def _open(load: messages.Load) -> tuple[Mapping[str, Runner], messages.Ready, li
             engines=plan.engines,
             versions=plan.versions,
             device=plan.device,
+            app=plan.app,
         )
     clock, device = MonotonicClock(), current_device()
     if device is None:

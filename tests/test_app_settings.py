@@ -1,0 +1,75 @@
+"""An app's own settings: where they are read, and what a model gets of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from timebound.app_settings import check_known, read, settings_of
+from timebound.config import describe, of_options, resolve
+from timebound.errors import SetupError
+from timebound.model import Model, Struct
+from timebound.target import load_models, understudies
+
+
+class Wanted(Struct):
+    threshold: float = 0.5
+    token: str = ""
+
+
+def test_what_is_given_beats_the_environment_that_beats_the_files(tmp_path: Path) -> None:
+    (tmp_path / "timebound.toml").write_text("[app]\na = 1\nb = 2\nc = 3\nd = 4\n")
+    (tmp_path / ".env").write_text("APP_B=20\nAPP_C=30\nAPP_D=40\n")
+    found = read(["d=4000"], {"APP_C": "300", "APP_D": "400", "OTHER": "x"}, tmp_path)
+    assert found == {"a": 1, "b": "20", "c": "300", "d": "4000"}
+
+
+def test_settings_are_typed_by_the_class(tmp_path: Path) -> None:
+    assert settings_of(Wanted, {"threshold": "0.9", "other": 1}, where="x") == Wanted(0.9)
+    assert settings_of(None, {"threshold": "0.9"}, where="x").threshold == "0.9"
+
+
+def test_a_wrong_value_is_told_without_being_shown() -> None:
+    with pytest.raises(SetupError, match=r"class Mood: settings: Expected `float`.*\$\.threshold.*--set") as told:
+        settings_of(Wanted, {"threshold": "secret"}, where="class Mood")
+    assert "secret" not in str(told.value)
+    with pytest.raises(SetupError, match="begins with 'secret value'"):
+        read(["secret value"], {}, None)
+
+
+def test_a_misspelt_setting_is_told() -> None:
+    with pytest.raises(SetupError, match="the app has no setting 'treshold'; did you mean 'threshold'"):
+        check_known([Wanted], ["treshold"])
+    check_known([Wanted, None], ["treshold"])  # one that says nothing may read anything
+
+
+def test_values_are_not_printed_with_the_options(tmp_path: Path) -> None:
+    shown = describe(resolve({}, {}, tmp_path, app=["token=hidden"]))
+    assert "token" in shown
+    assert "hidden" not in shown
+
+
+def test_models_find_their_settings_wherever_they_are_made(tmp_path: Path) -> None:
+    app = tmp_path / "app.py"
+    app.write_text(
+        dedent("""
+            import timebound as tb
+
+            class Mood(tb.Model):
+                class Settings(tb.Struct):
+                    threshold: float = 0.5
+
+                def equip(self):
+                    self.limit = self.settings.threshold
+
+                def infer(self, batch):
+                    return [self.limit for _ in batch]
+        """)
+    )
+    values = of_options({"app": {"threshold": 0.7}}).app
+    made: list[Model] = [*load_models(app, threads=1, app=values), *understudies(app, app=values)]
+    assert [model.infer([b""]) for model in made] == [[0.7], [0.7]]
+    with pytest.raises(SetupError, match="no setting 'treshold'"):
+        load_models(app, threads=1, app={"treshold": 1})
