@@ -216,3 +216,15 @@ def test_a_proof_of_guilt_reads_few_of_the_bodies_that_wait(monkeypatch: pytest.
     same = quarantine.same_bodies(request, world.dispatcher._answers.queued())
     assert [each.body for each in same] == [deadly.encode()]
     assert sum(len(each.body) for each in read) < 40_000
+
+
+def test_those_of_a_kind_that_had_no_time_to_be_tried_say_nothing_for_it() -> None:
+    world = world_with_workers()
+    for number in range(4):
+        die(world, poison(number))
+        serve(world, *map(innocent, range(20, 30)))
+        for other in range(3):  # while the only worker for them is busy, their time runs out
+            world.loop.advance(TRIED_S)
+            world.submit(poison(100 * number + 50 + other), timeout_s=0.001)
+            world.loop.advance(0.5)
+    assert die(world, poison(1_000)) == 0

@@ -100,8 +100,8 @@ class Kin:
         likeness = self._likeness(telling, every, share, now) if telling else Likeness.NONE
         if likeness is not Likeness.DEADLY:
             every.came += 1
-            for trait in own:
-                trait.came += 1
+            for trait in own if likeness is Likeness.NONE else ():
+                trait.came += 1  # of its kin only those that are answered or lost: some have no time to be tried
             for name in telling if likeness is Likeness.KIN else ():
                 self.traits[name].tried = now
         return likeness
@@ -140,7 +140,8 @@ class Kin:
             trait.lost += is_first
             trait.times += is_first and (not trait.times or trait.lost_at != now)
             trait.lost_at = now
-            trait.came += is_first and request.arrived <= trait.since  # else it was counted when it came
+            # Else it was counted when it came.
+            trait.came += is_first and (request.arrived <= trait.since or (request.is_kin and name != _all(request)))
             trait.until, trait.tried = now + KEPT_S, now
             self.traits.move_to_end(name)
         while len(self.traits) > MOST_TRAITS:
@@ -149,6 +150,9 @@ class Kin:
     def clear(self, request: Request) -> None:
         """It has been answered: whatever was held against it was not its doing."""
         less, request.blame = request.blame, 0.0
+        for name in traits_of(request) if request.is_kin and not less else ():
+            if (trait := self.traits.get(name)) is not None:
+                trait.came += 1
         for name in (*traits_of(request), _all(request)) if less else ():
             if (trait := self.traits.get(name)) is not None:
                 trait.blame -= less
