@@ -7,6 +7,7 @@ import io
 import json
 import shutil
 import subprocess
+import sys
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,6 +28,17 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("store")
     for pack in (archives.digits, archives.mood, archives.custom):
         pack(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def mms_tool(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """MMS's model-archiver; apart from TorchServe's, which has the same name inside."""
+    folder = tmp_path_factory.mktemp("mms")
+    wish = ["pip", "install", "-q", "--no-deps", "--disable-pip-version-check", "--target", str(folder)]
+    ran = subprocess.run([sys.executable, "-m", *wish, "model-archiver==1.0.3"], capture_output=True, check=False)
+    if ran.returncode:
+        pytest.skip("model-archiver cannot be had from the package registry")
     return folder
 
 
@@ -170,6 +182,36 @@ def test_ab_finds_every_answer_good(served: Serving, tmp_path: Path) -> None:
     assert "Failed requests:        0" in ran.stdout
     assert "Complete requests:      300" in ran.stdout
     assert "Non-2xx" not in ran.stdout
+
+
+def test_archives_that_mms_packed_in_each_of_its_formats_answer_the_same(mms_tool: Path, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    store.mkdir()
+    for form, end in (("default", ".mar"), ("tgz", ".tar.gz"), ("no-archive", "")):
+        out = tmp_path / form
+        out.mkdir()
+        arguments = [
+            "--model-path",
+            str(archives.HANDLERS / "mood"),
+            "--handler",
+            "model_service:handle",
+            "--archive-format",
+        ]
+        archives.pack(out, "mood", *arguments, form, tool=mms_tool)
+        manifest = json.loads((out / "mood" / "MAR-INF" / "MANIFEST.json").read_text()) if not end else {}
+        (out / f"mood{end}").rename(store / f"{form}{end}")
+    assert manifest["model"]["handler"] == "model_service:handle"
+    models = [f"{form}={form}{end}" for form, end in (("default", ".mar"), ("tgz", ".tar.gz"), ("no-archive", ""))]
+    environment = {"XDG_CACHE_HOME": str(tmp_path)}
+    serving = Serving(
+        "torchserve", "--model-store", store, "--workers", "1", "--models", *models, environment=environment
+    )
+    with serving:
+        answers = [
+            serving.http.post(f"/predictions/{form}", content=b"a great day").text
+            for form in ("default", "tgz", "no-archive")
+        ]
+    assert answers == ["good"] * 3
 
 
 def test_what_is_ignored_is_told_at_start(served: Serving) -> None:

@@ -7,11 +7,15 @@ import time
 calls = {"init": 0, "threads": set()}
 
 
-class PredictionException(Exception):
-    def __init__(self, message, error_code=500):
-        self.message = message
-        self.error_code = error_code
-        super().__init__(message)
+try:
+    from ts.utils.util import PredictionException
+except ImportError:
+
+    class PredictionException(Exception):
+        def __init__(self, message, error_code=500):
+            self.message = message
+            self.error_code = error_code
+            super().__init__(message)
 
 
 def entry(data, context):
