@@ -136,6 +136,11 @@ class Loop:
             self._off, self._unanswered, sum(self._levels) / len(self._levels),
         )  # fmt: skip
 
+    def learned(self) -> dict[str, Any]:
+        """What the scheduler would save."""
+        found: dict[str, Any] = self._scheduler.profile()["model"]
+        return found
+
     def _at(self, when: float, action: Callable[..., None], *arguments: Any) -> None:
         heapq.heappush(self._events, (when, next(self._order), action, arguments))
 

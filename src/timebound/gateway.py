@@ -206,7 +206,9 @@ class Gateway:
             # Results that are not written yet are other servers' answers; claims left behind would hold them up.
             await self.store.stop()
             if self._profile is not None:
-                self._profile.write({**self._profiles, **self.requests.learned()}, this_machine(slots))
+                self._profile.write(
+                    {**self._profiles, **self.requests.learned()}, this_machine(slots, self._scheduler.devices)
+                )
 
     def kill(self) -> None:
         """End the workers without a word; for a process that is about to leave."""
@@ -357,9 +359,12 @@ class Gateway:
         return "every slot hangs" if self.requests.is_stuck else None
 
     def load(self, now: float) -> tuple[float, float, int]:
-        """Slot seconds of work that ever came, seconds until what waits now would be done, and the slots."""
-        view = self._scheduler.view(now)
-        return self._offered.count(view), waiting_s(view), self.supervisor.slots_up
+        """Slot seconds of work that ever came, seconds until what waits now would be done, and the slots.
+
+        Those that share a device are one.
+        """
+        view, slots = self._scheduler.view(now), self.supervisor.slots_up
+        return self._offered.count(view), waiting_s(view), view.slots if slots else 0
 
     def gauges(self) -> dict[str, tuple[str, Callable[[], float]]]:
         """What metrics show of it: name -> (help, read)."""

@@ -25,6 +25,8 @@ class Machine(msgspec.Struct, frozen=True):
     processor: str = ""
     cores: int = 0
     slots: int = 0
+    gpus: int = 0
+    """Devices that the slots shared; 0 where each slot was a server of its own."""
 
 
 class Saved(msgspec.Struct, frozen=True):
@@ -35,9 +37,9 @@ class Saved(msgspec.Struct, frozen=True):
     machine: Machine = Machine()
 
 
-def this_machine(slots: int) -> Machine:
-    """The machine that this runs on, serving so many batches at once."""
-    return Machine(model_name(), cores(), slots)
+def this_machine(slots: int, gpus: int = 0) -> Machine:
+    """The machine that this runs on, serving so many batches at once, on so many devices."""
+    return Machine(model_name(), cores(), slots, gpus)
 
 
 class ProfileFile:

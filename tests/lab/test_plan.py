@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from benchmarks.tools.pipeline import Loop, Pipeline, ceiling
 
 from timebound.errors import SetupError
 from timebound.lab.fleet import EXAMPLES, HOURS_PER_MONTH, MachineType, read_machines, read_price
@@ -269,3 +270,20 @@ def test_table_sentences_and_page_tell_the_same_plan() -> None:
     html = page("plan", DEMAND, [found], sentences, curves)
     assert html.count("<svg") == 3
     assert f"{found.per_month:,.2f}" in html
+
+
+def on_a_gpu() -> Profile:
+    """As a gateway saves it whose slots share a device."""
+    world = Loop(Pipeline(), 64)
+    world.run()
+    machine = Machine("some processor", 16, 2, gpus=1)
+    return Profile(world.learned(), machine)
+
+
+def test_a_profile_of_a_gpu_is_planned_with_in_gpus() -> None:
+    one, two = (World(on_a_gpu(), MachineType("rented", 16, 1.0, gpus=count), DEMAND) for count in (1, 2))
+    assert one.bound() * DEMAND.goodput == pytest.approx(ceiling(Pipeline()), rel=0.03)
+    assert two.slots == 2
+    assert 0.9 * one.bound() < one.most(1) <= one.bound()
+    with pytest.raises(SetupError, match="say how many this machine has"):
+        World(on_a_gpu(), TWO, DEMAND)

@@ -49,6 +49,8 @@ def add_to(verbs: Any) -> None:
     add("--price", metavar="PRICE", help=price)
     add("--cores", type=read_whole, metavar="N", help="number of cores of the machine that --price is for")
     speed = "speed of its cores, where 1 is as fast as the machine of the profile (default: 1)"
+    gpus = "number of GPUs of that machine, if the profile was measured on one"
+    add("--gpus", type=read_whole, default=0, metavar="N", help=gpus)
     add("--speed", type=read_number, default=1.0, metavar="X", help=speed)
     add("--json", type=Path, metavar="FILE", help="write everything as JSON")
     add("--html", type=Path, metavar="FILE", help="write a page with plots")
@@ -111,7 +113,7 @@ def _kinds(chosen: argparse.Namespace) -> list[MachineType]:
     if (chosen.price is None) != (chosen.cores is None):
         raise SetupError("--price and --cores belong together: --price 5/month --cores 1")
     if chosen.price is not None:
-        return [MachineType("given", chosen.cores, read_price(chosen.price), chosen.speed)]
+        return [MachineType("given", chosen.cores, read_price(chosen.price), chosen.speed, chosen.gpus)]
     return read_machines(chosen.machines or EXAMPLES)
 
 

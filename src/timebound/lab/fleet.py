@@ -15,17 +15,19 @@ from timebound.errors import SetupError
 EXAMPLES = Path(__file__).parent / "machines.toml"
 HOURS_PER_MONTH = 730.0
 _PRICE = re.compile(r"\s*[^\w\s.]?\s*([0-9]+(?:\.[0-9]+)?)\s*[^\w\s./]?\s*(?:/\s*(month|mo|hour|h))?\s*")
-_FIELDS = ("cores", "price", "speed")
+_FIELDS = ("cores", "price", "speed", "gpus")
 
 
 class MachineType(msgspec.Struct, frozen=True):
-    """One kind of machine to rent; `speed` is that of a core, relative to the one the profile was measured on."""
+    """One kind of machine to rent; `speed` is that of a core, or of a GPU if the profile was measured on one."""
 
     name: str
     cores: int
     price: float
     """Per month, in whatever currency it was written."""
     speed: float = 1.0
+    """Relative to the machine of the profile."""
+    gpus: int = 0
 
 
 def read_price(text: str) -> float:
@@ -60,9 +62,11 @@ def _read(name: str, fields: Any, file: Path) -> MachineType:
     for field in ("cores", "price"):
         if field not in fields:
             raise SetupError(f"{where} has no {field}; add one")
-    cores, speed = fields["cores"], fields.get("speed", 1.0)
+    cores, speed, gpus = fields["cores"], fields.get("speed", 1.0), fields.get("gpus", 0)
+    if not isinstance(gpus, int) or gpus < 0:
+        raise SetupError(f"{where}: gpus is {gpus!r}; give a whole number")
     if not isinstance(cores, int) or cores < 1:
         raise SetupError(f"{where}: cores is {cores!r}; give a whole number from 1 on")
     if not isinstance(speed, int | float) or speed <= 0:
         raise SetupError(f"{where}: speed is {speed!r}; give a number above 0, such as 0.8")
-    return MachineType(name, cores, read_price(str(fields["price"])), float(speed))
+    return MachineType(name, cores, read_price(str(fields["price"])), float(speed), gpus)

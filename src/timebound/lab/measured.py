@@ -59,6 +59,21 @@ class Profile(msgspec.Struct, frozen=True):
         return float(self.learned.get("margin_s", DEFAULT_MARGIN_S))
 
     @property
+    def is_on_gpu(self) -> bool:
+        """Whether it was measured on a device that slots share."""
+        return self.machine.gpus > 0
+
+    @property
+    def batch_sizes(self) -> tuple[int, ...]:
+        """Those that its backend runs; empty if all."""
+        return tuple(self.learned.get("sizes", ()))
+
+    @property
+    def apart_s(self) -> float:
+        """What a large batch took before a device had it and after it; on CPUs that is part of what was measured."""
+        return float(self.learned.get("apart_s", 0.0))
+
+    @property
     def lengths(self) -> list[Lengths]:
         """The inputs that came, by length; a single one of size 1 where the model has no `size`."""
         counts = {int(bucket): count for bucket, count in self.learned.get("lengths", {}).items() if count > 0}
@@ -118,7 +133,7 @@ class Measured:
     def __init__(self, profile: Profile, slots: int) -> None:
         self.members = profile.members
         self.max_batch = int(profile.learned.get("max_batch", DEFAULT_MAX_BATCH))
-        self._estimate = Estimate(self.members, self.max_batch)
+        self._estimate = Estimate(self.members, self.max_batch, profile.batch_sizes)
         restore(self._estimate, profile.learned, math.inf)
         self._slots = slots
         self._lengths = profile.lengths

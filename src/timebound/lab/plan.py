@@ -16,6 +16,7 @@ from statistics import mean
 
 import msgspec
 
+from timebound.errors import SetupError
 from timebound.lab.fleet import HOURS_PER_MONTH, MachineType
 from timebound.lab.load.schedule import Phase, poisson
 from timebound.lab.measured import Measured, Profile
@@ -66,10 +67,10 @@ class Outlook(msgspec.Struct, frozen=True, kw_only=True):
     p99_ms: float
 
 
-def seen(rate: float, jobs: Sequence[Job], members: int) -> Outlook:
-    """What came of one run."""
+def seen(rate: float, jobs: Sequence[Job], members: int, apart_s: float = 0.0) -> Outlook:
+    """What came of one run; each answer takes `apart_s` more than was simulated."""
     good = [job for job in jobs if job.members]
-    waits = [(job.answered_at - job.arrived) * 1000 for job in good]
+    waits = [(job.answered_at - job.arrived + apart_s) * 1000 for job in good]
     return Outlook(
         rate=rate,
         in_time=len(good) / max(1, len(jobs)),
@@ -85,29 +86,33 @@ class World:
 
     def __init__(self, profile: Profile, kind: MachineType, demand: Demand) -> None:
         self._demand = demand
-        self.slots = max(1, round(kind.cores * profile.slots_per_core))
+        if profile.is_on_gpu and not kind.gpus:
+            raise SetupError(f"{kind.name}: the profile was measured on a GPU; say how many this machine has (gpus)")
+        # Slots that share a device are one server, which is not idle between two batches.
+        self.slots = kind.gpus if profile.is_on_gpu else max(1, round(kind.cores * profile.slots_per_core))
         # A slot that had two cores and now has one is half as fast.
-        cores_per_slot = kind.cores / self.slots * profile.slots_per_core
+        cores_per_slot = 1.0 if profile.is_on_gpu else kind.cores / self.slots * profile.slots_per_core
         self._profile = profile.scaled(kind.speed * cores_per_slot)
         self.pace = Measured(self._profile, self.slots)
         self.at = lru_cache(maxsize=None)(self._at)
 
     def _at(self, rate: float, seed: int) -> Outlook:
         """How one machine does at a rate."""
-        deadline_s, pace = self._demand.deadline_s, self.pace
+        deadline_s, pace, apart_s = self._demand.deadline_s, self.pace, self._profile.apart_s
         since = 1.0 + 2 * deadline_s
         requests = min(MOST_REQUESTS, max(LEAST_REQUESTS, DEADLINES * deadline_s * rate))
         until = since + requests / rate
-        setting = Setting({_NAME: pace}, deadline_s, self.slots, self._profile.margin_s, seed)
+        setting = Setting({_NAME: pace}, deadline_s, self.slots, self._profile.margin_s + apart_s, seed)
         scheduler = Scheduler(setting.margin_s)
-        scheduler.add_model(ModelSpec(_NAME, deadline_s, pace.members, pace.max_batch), self._profile.learned)
+        spec = ModelSpec(_NAME, deadline_s, pace.members, pace.max_batch, batch_sizes=self._profile.batch_sizes)
+        scheduler.add_model(spec, self._profile.learned)
         rng = random.Random(f"{seed} sizes")
         # The first second is gentle: a server is hardly ever met by the whole load at once. Some more requests come
         # behind those that count, or the last of these would be served in a world where the load has ended.
         times = poisson([Phase(0.6 * rate, 1.0), Phase(rate, until - 1.0 + 3.2 * deadline_s)], seed)
         simulation = Simulation(setting, (Arrival(at, _NAME, pace.size(rng)) for at in times), scheduler)
         simulation.play()
-        return seen(rate, [job for job in simulation.jobs if since <= job.arrived < until], pace.members)
+        return seen(rate, [job for job in simulation.jobs if since <= job.arrived < until], pace.members, apart_s)
 
     def is_enough(self, found: Outlook) -> bool:
         """Whether as many are answered in time as are asked for."""
@@ -214,6 +219,8 @@ def doubts(profile: Profile, offers: Sequence[Offer], age_days: float, here: Mac
         said.append("the profile does not say on what machine it was measured; run `timebound tune` again")
     elif (was.processor, was.cores) != (here.processor, here.cores):
         said.append(f"the profile is of another machine: {was.cores} cores of {was.processor}")
+    if profile.is_on_gpu:
+        said.append("preparing inputs is not simulated: each GPU needs as many cores as it had when it was measured")
     other = [each.kind.name for each in offers if was.cores and each.kind.cores != was.cores]
     if other:
         said.append(f"{', '.join(other)}: not the {was.cores} cores that were measured; taken to be as fast per core")

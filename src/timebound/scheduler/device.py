@@ -71,6 +71,10 @@ class Devices(InFlight):
         due = free_at - before_s - TIMER_S if is_known and server in self._lines else -inf
         return Turn(max(now + before_s, free_at) + after_s, due)
 
+    def apart_s(self, model: str, items: int) -> float:
+        """What a batch of so many items takes before the device has it and after it."""
+        return self._before[model].seconds(items) + self._after[model].seconds(items)
+
     def bind(self, batch: Batch, server: Server, now: float, fits: Callable[[Batch, int, float, float], bool]) -> None:
         """This batch, which has just begun, is in flight on a device.
 

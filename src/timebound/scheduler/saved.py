@@ -24,6 +24,7 @@ def save(estimate: Estimate) -> dict[str, Any]:
         # For plans made from the profile; `restore` goes on from the last moment and needs none of these.
         "usual_drift": round(estimate.usual_drift, 5),
         "max_batch": estimate.max_batch,
+        "sizes": list(estimate.shape.sizes),
         "scatter": _scatter(estimate),
     }
 

@@ -75,7 +75,16 @@ class Scheduler(Recovery):
     def profile(self) -> dict[str, Any]:
         """What was learned, JSON-able, by model."""
         known = {name: served for name, served in self._models.items() if served.estimate.known}
-        return {name: {**save_model(served), "margin_s": round(self.margin_s, 5)} for name, served in known.items()}
+        saved = {name: {**save_model(served), "margin_s": round(self.margin_s, 5)} for name, served in known.items()}
+        if (devices := self._devices) is not None:
+            for name, learned in saved.items():
+                learned["apart_s"] = round(devices.apart_s(name, known[name].estimate.largest_batch), 6)
+        return saved
+
+    @property
+    def devices(self) -> int:
+        """How many devices there are that slots share."""
+        return self._servers if self._devices is not None else 0
 
     # ------------------------------------------------------------------ tickets in
 
