@@ -24,6 +24,7 @@ PREFIX = "TIMEBOUND_"
 FILE = app_settings.FILE
 LEVELS = ("debug", "info", "warning", "error")
 FORMATS = ("auto", "human", "json")
+KEYS_IN_LOG = ("hashed", "plain", "none")
 
 _TIMES = {"ms": 0.001, "s": 1, "": 1, "min": 60}
 _SIZES = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
@@ -339,6 +340,11 @@ class Config:
         "seconds for which the history keeps single requests; counts by minute are kept ten times as long",
     )
     access_log: bool = _option(False, TRUTH, "write one line to the log for each request")
+    access_log_keys: str = _option(
+        "hashed",
+        one_of(*KEYS_IN_LOG),
+        "how the access log shows the key of a request: hashed (equal keys look equal), plain, or none",
+    )
     log_level: str = _option("info", one_of(*LEVELS), "least severe lines to log: " + ", ".join(LEVELS))
     log_format: str = _option(
         "auto", one_of(*FORMATS), "format of log lines: human, json, or auto (human on a terminal, else json)"

@@ -78,7 +78,10 @@ class Server:
         )
         self.signals = Signals(gateway.events, lambda now: Look(*gateway.load(now)), is_told=logs_json(config))
         self.metrics.gauges |= self.signals.gauges()
-        self._access_log = AccessLog(gateway.events) if config.access_log else None
+        self._access_log: AccessLog | None = None
+        if config.access_log:
+            models = gateway.catalogue.models
+            self._access_log = AccessLog(gateway.events, keys=config.access_log_keys, models=models)
         log_life(gateway.events)
         gateway.catalogue.listen(warn_if_slow, lambda name, successor: None)
         self.live = Live(gateway, self.signals.read, wall)

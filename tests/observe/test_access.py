@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from timebound.events import Answered, Events, Refused
-from timebound.observe.access import AccessLog
-from timebound.types import Outcome, Quality, Question, Result, Source
+from timebound.observe.access import AccessLog, hashed
+from timebound.types import ModelInfo, Outcome, Quality, Question, Result, Run, Source
 
 REFUSED = Refused("m", "r2", "queue_full", 429, 0.0001)
 
@@ -20,10 +20,10 @@ def answered(name: str, code: str = "") -> Answered:
     return Answered(request, result, 422 if code else 200, 0.012345)
 
 
-def logged(caplog: pytest.LogCaptureFixture, *events: Any) -> list[dict[str, Any]]:
+def logged(caplog: pytest.LogCaptureFixture, *events: Any, **options: Any) -> list[dict[str, Any]]:
     """The fields of the lines that these events leave behind."""
     hub = Events()
-    access = AccessLog(hub)
+    access = AccessLog(hub, **options)
     access.start()
     for event in events:
         hub.emit(event)
@@ -80,3 +80,30 @@ def test_a_full_backlog_drops_lines_and_says_how_many(caplog: pytest.LogCaptureF
     access.stop()
     (record,) = caplog.records
     assert (record.getMessage(), vars(record)["count"]) == ("access lines dropped", 3)
+
+
+def keyed() -> Answered:
+    run = Run(17, "m", "slot 1.0", 4, "all_waiting", 0.0, 0.01, 0.9)
+    outcome = Outcome(b'{"label": "seven", "confidence": 0.5}')
+    return Answered(Question("r", "m", b"", 0.0, 1.0, "k1"), Result(outcome, run=run), 200, 0.01)
+
+
+def test_a_line_names_batch_slot_and_key_but_not_what_was_answered(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    (line,) = logged(caplog, keyed())
+    assert (line["batch_id"], line["slot"], line["answer_bytes"]) == (17, "slot 1.0", 37)
+    assert line["key"] == hashed("k1") != hashed("k2")
+    assert "label" not in line
+
+
+@pytest.mark.parametrize(("keys", "shown"), [("plain", "k1"), ("none", None)])
+def test_keys_are_shown_as_the_option_says(caplog: pytest.LogCaptureFixture, keys: str, shown: str | None) -> None:
+    caplog.set_level(logging.INFO)
+    (line,) = logged(caplog, keyed(), keys=keys)
+    assert line.get("key") == shown
+
+
+def test_a_model_whose_inputs_are_kept_has_its_labels_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    (line,) = logged(caplog, keyed(), models={"m": ModelInfo(name="m", keep_inputs=True)})
+    assert (line["label"], line["confidence"]) == ("seven", 0.5)

@@ -5,8 +5,12 @@ from __future__ import annotations
 import logging
 import queue
 import threading
+from collections.abc import Mapping
+from hashlib import blake2b
 
 from timebound.events import Answered, Events, Refused
+from timebound.observe.told import told_by
+from timebound.types import ModelInfo
 
 log = logging.getLogger("timebound.access")
 
@@ -16,7 +20,9 @@ _MAX_WAITING = 100_000
 class AccessLog:
     """Collects lines while requests run; a full backlog drops lines and says how many."""
 
-    def __init__(self, events: Events) -> None:
+    def __init__(self, events: Events, *, keys: str = "hashed", models: Mapping[str, ModelInfo] | None = None) -> None:
+        self._keys = keys
+        self._models = {} if models is None else models
         self._lines: queue.SimpleQueue[Answered | Refused | None] = queue.SimpleQueue()
         self._dropped = 0
         self._thread = threading.Thread(target=self._write, name="access-log", daemon=True)
@@ -43,7 +49,31 @@ class AccessLog:
             if self._dropped:
                 log.warning("access lines dropped", extra={"count": self._dropped})
                 self._dropped = 0
-            log.info("request", extra=_fields(event))
+            log.info("request", extra=_fields(event) | self._details(event))
+
+    def _details(self, event: Answered | Refused) -> dict[str, object]:
+        """Key, batch and answer: of the answer its size, and what it says only if the model's inputs are kept too."""
+        question = event.request if isinstance(event, Answered) else event.question
+        found: dict[str, object] = {}
+        if question is not None and question.key and self._keys != "none":
+            found["key"] = question.key if self._keys == "plain" else hashed(question.key)
+        if isinstance(event, Refused):
+            return found
+        outcome, run = event.result.outcome, event.result.run
+        if run is not None:
+            found |= {"batch_id": run.id, "slot": run.slot}
+        info = self._models.get(event.request.model)
+        found["answer_bytes"] = len(outcome.body)
+        if info is not None and info.keep_inputs and not outcome.code:
+            told = told_by(outcome.body, outcome.media, info.label_field)
+            found |= {"label": told.label} if told.label else {}
+            found |= {"confidence": told.confidence} if told.confidence is not None else {}
+        return found
+
+
+def hashed(key: str) -> str:
+    """A key as the log shows it: the same for equal keys. Who knows what keys look like can try them all."""
+    return blake2b(key.encode(), digest_size=8).hexdigest()
 
 
 def _fields(event: Answered | Refused) -> dict[str, object]:

@@ -1,0 +1,153 @@
+"""What watching costs: open tabs of the live page, and the history.
+
+The echo is asked at concurrency 64, by turns with five tabs open and with none. Then two servers, one with a history,
+are asked 2,000 times a second, one after the other; what each answered is compared, and every request is looked for in
+the files. `journal_echo_ratio` is the same at concurrency 64, as fast as they can: there the history's thread takes
+processor time from the gateway, so it is told and held to nothing.
+
+The exit code is 1 if a bar does not hold: the echo with tabs at 0.97 of none, the history too, no request lost.
+"""
+
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from statistics import median
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from benchmarks.tools.bars import Bar, conclude, zero
+from benchmarks.tools.commandline import Failed, finish, options_parser, say
+from benchmarks.tools.contestants import timebound
+from benchmarks.tools.load import EchoTraffic, Load, answers_right, free_port, measure_echo
+from benchmarks.tools.openloop import drive
+from benchmarks.tools.processes import Server
+from timebound.lab.load.attempts import End
+from timebound.lab.load.schedule import Phase
+from timebound.observe.history import History, filter_of
+
+BARS = (
+    *zero("errors", "lost"),
+    Bar("tabs_ratio", at_least=0.97, is_quick=False),
+    Bar("journal_ratio", at_least=0.97, is_quick=False),
+)
+TABS = 5
+RATE = 2000.0
+TOKEN = "watched"
+
+EXAMPLES = """\
+examples:
+  python benchmarks/serving/watched.py --quick
+  python benchmarks/serving/watched.py --json out.json
+"""
+
+
+@contextmanager
+def tabs(port: int) -> Iterator[None]:
+    """Five readers of the live page's stream, each a process of its own."""
+    url, header = f"http://127.0.0.1:{port}/v1/live", f"Authorization: Bearer {TOKEN}"
+    readers = [
+        subprocess.Popen(["curl", "-sN", "-H", header, url], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        for _ in range(TABS)
+    ]
+    time.sleep(1.0)  # each has its first message
+    try:
+        yield
+    finally:
+        for reader in readers:
+            reader.kill()
+            reader.wait()
+
+
+def started(name: str, traffic: EchoTraffic, serve_args: Sequence[str], *more: str) -> Server:
+    """An echo with an admin token, and whatever else."""
+    say(f"starting {name}")
+    command = [*timebound("echo", serve_args), "--admin-token", TOKEN, "--port", str(traffic.port), *more]
+    return Server(name, command, {}, partial(answers_right, traffic))
+
+
+def compare_tabs(rounds: int, seconds: int, serve_args: Sequence[str]) -> tuple[list[Load], list[Load]]:
+    """The echo with tabs open, and with none, by turns."""
+    traffic = EchoTraffic(free_port())
+    watched: list[Load] = []
+    alone: list[Load] = []
+    with started("echo", traffic, serve_args):
+        measure_echo(traffic, 64, seconds)
+        for number in range(rounds):
+            say(f"tabs: round {number + 1} of {rounds}")
+            for is_watched in (True, False) if number % 2 == 0 else (False, True):
+                if is_watched:
+                    with tabs(traffic.port):
+                        watched.append(measure_echo(traffic, 64, seconds))
+                else:
+                    alone.append(measure_echo(traffic, 64, seconds))
+    return watched, alone
+
+
+def compare_journal(seconds: float, rounds: int, serve_args: Sequence[str], folder: Path) -> dict[str, float]:
+    """A server with a history and one without, at a fixed rate and as fast as they can."""
+    kept, plain = EchoTraffic(free_port()), EchoTraffic(free_port())
+    echo: list[tuple[Load, Load]] = []
+    with (
+        started("echo with a history", kept, serve_args, "--history", str(folder)),
+        started("echo without", plain, serve_args),
+    ):
+        before = _kept(folder)
+        say(f"{RATE:.0f} requests/s for {seconds:g} s each")
+        answered = {traffic.port: _answered(traffic, seconds) for traffic in (plain, kept)}
+        time.sleep(2.0)  # what came last is written
+        lost = answered[kept.port] - (_kept(folder) - before)
+        for number in range(rounds):
+            say(f"history: round {number + 1} of {rounds}")
+            with_it, without = (measure_echo(traffic, 64, 2) for traffic in (kept, plain))
+            echo.append((with_it, without))
+    return {
+        "journal_ratio": answered[kept.port] / max(1, answered[plain.port]),
+        "journal_rows": _kept(folder),
+        "lost": max(0, lost),
+        "journal_echo_ratio": median(one.rps / other.rps for one, other in echo),
+    }
+
+
+def _answered(traffic: EchoTraffic, seconds: float) -> int:
+    record = drive(traffic, [Phase(rate=RATE, seconds=seconds)], seed=1)
+    return sum(question.last.end is End.ANSWERED for question in record.questions)
+
+
+def _kept(folder: Path) -> int:
+    return sum(count for _, count in History(folder).counts(filter_of({}), "model"))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, print, and hold the figures to the bars."""
+    options = options_parser(__doc__, EXAMPLES).parse_args(arguments)
+    rounds, seconds = (2, 1) if options.quick else (9, 3)
+
+    def run() -> dict[str, float]:
+        watched, alone = compare_tabs(rounds, seconds, options.serve_args)
+        with tempfile.TemporaryDirectory() as folder:
+            journal = compare_journal(
+                5.0 if options.quick else 120.0, 2 if options.quick else 5, options.serve_args, Path(folder)
+            )
+        return {
+            "alone_rps": median(load.rps for load in alone),
+            "watched_rps": median(load.rps for load in watched),
+            "tabs_ratio": median(a.rps / b.rps for a, b in zip(watched, alone, strict=True)),
+            **journal,
+            "errors": sum(load.errors for load in [*watched, *alone]),
+        }
+
+    try:
+        figures = finish("watched", run)
+    except Failed as failure:
+        return failure.code
+    for name, figure in figures.items():
+        print(f"{name:18} {figure:12,.3f}")
+    return conclude("watched", options, figures, BARS)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
