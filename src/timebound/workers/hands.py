@@ -91,9 +91,10 @@ class _Hired:
         self.number = number
         self.sock = sock
         self.pid = pid
-        self.part: Part | None = None
+        self.parts: deque[Part] = deque()
+        """What it is at, and perhaps the next one."""
         self.given = 0.0
-        """When it was given its part."""
+        """When it could begin with what it is at."""
         self.is_up = False
         self.ended_as: Loss | None = None
         self.seen: tuple[float, float] | None = None
@@ -195,7 +196,7 @@ class Hands:
                 row, since = self._board.read(hired.number)
                 if row < 0:  # it has not begun
                     since = hired.given
-                if hired.part is None or now - since < limit_s or hired.ended_as is not None:
+                if not hired.parts or now - since < limit_s or hired.ended_as is not None:
                     continue
                 state, used_s = _state_of(hired.pid)
                 if hired.seen is None or hired.seen[0] != since:
@@ -228,8 +229,8 @@ class Hands:
                     continue
                 try:
                     data = hired.sock.recv(own.MESSAGE_BYTES)
-                except ConnectionError:
-                    data = b""
+                except ConnectionError:  # it died with its next part unread; what it said before is still to be heard
+                    continue
                 if data:
                     self._hear(hired, replies.decode(data))
                 else:
@@ -243,13 +244,13 @@ class Hands:
                 self.unable.update(reply.unable)
                 self._heard.notify_all()
             else:
-                part, hired.part = hired.part, None
-                assert part is not None
+                part, hired.given = hired.parts.popleft(), self._clock.now()
                 self._slowest_s = max(_FORGETS * self._slowest_s, reply.slowest_s)
                 part.order.outcomes.update(reply.outcomes)
                 part.order.odd += reply.odd
                 self._done(part.order)
-            self._idle.append(hired)
+            if not hired.parts:
+                self._idle.append(hired)
             self._feed()
 
     def _done(self, order: Order) -> None:
@@ -258,14 +259,21 @@ class Hands:
             order.news.set()
 
     def _feed(self) -> None:
-        while self._idle and self._parts:
-            part = next((part for part in self._parts if part.order.model not in self.unable), None)
-            if part is None:
+        while (part := next((part for part in self._parts if part.order.model not in self.unable), None)) is not None:
+            hired = self._idle.pop() if self._idle else self._next_in_line()
+            if hired is None:
                 return
             self._parts.remove(part)
-            hired = self._idle.pop()
-            hired.part, hired.given = part, self._clock.now()
+            if not hired.parts:
+                hired.given = self._clock.now()
+            hired.parts.append(part)
             self._send(hired, own.Piece(part.order.slot, part.order.model, part.items))
+
+    def _next_in_line(self) -> _Hired | None:
+        """Where much waits, a hand that is busy gets its next part early, and need not wait for this process."""
+        if len(self._parts) <= self.up:
+            return None
+        return next((hired for hired in self._hired.values() if hired.is_up and len(hired.parts) == 1), None)
 
     def _send(self, hired: _Hired, task: own.Task) -> None:
         with suppress(OSError):  # it is gone, which the foreman hears
@@ -294,8 +302,9 @@ class Hands:
             loss = hired.ended_as or (Loss.KILLED if code == -signal.SIGKILL else Loss.CRASHED)
             if not self._is_closed and not self._failures:
                 log.warning("a preparing process is gone", extra={"pid": hired.pid, "code": code, "loss": loss.value})
-            if hired.part is not None:
-                self._look_into(hired.part, row, loss)
+            self._parts.extendleft(reversed(list(hired.parts)[1:]))
+            if hired.parts:
+                self._look_into(hired.parts[0], row, loss)
             for part in self._parts:
                 part.order.news.set()  # if nobody is left, the slots must know
             self._heard.notify_all()
