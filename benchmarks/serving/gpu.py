@@ -2,7 +2,8 @@
 
 Parts, in the order they run: `ceiling` (plain torch, all networks in one CUDA graph), `device` (the server's own code
 without the server), `serve` (so many requests under way), `first_minute` (0.8 of what was reached, from the first
-second after ready), `overload` (1.5 times it), `resnet18`, `compile`, `strict` and `inductor` (for finding out).
+second after ready), `overload` (1.5 times it), `resnet18`, `compile`, and for finding out
+`strict`, `inductor` and `texts`.
 
 Each part runs in processes of its own, prints its figures when it has them, and writes them to --json then; a part
 that fails says so and the next one runs. The exit code is 1 if a bar does not hold or a part failed.
@@ -27,6 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from benchmarks.tools.bars import Bar, judge, zero
 from benchmarks.tools.gpu_load import Seen, Target, closed, open_loop
 from benchmarks.tools.gpu_networks import jpegs
+from timebound.lab.load.processes import process_tree, stat_of
 
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 0.25
@@ -61,6 +63,17 @@ class Serving:
     def workers_lost(self) -> float:
         return sum(value for name, value in self.metrics().items() if name.startswith("timebound_worker_deaths_total"))
 
+    def cores_s(self) -> dict[str, float]:
+        """Processor time so far, by process: who is busy when nothing else is the limit."""
+        spent: dict[str, float] = {}
+        for place, pid in enumerate(process_tree(self.process.pid)):
+            with suppress(OSError, IndexError):
+                command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+                module = next((part.decode() for part in command if part.startswith(b"timebound.")), "gateway")
+                user, system = stat_of(pid)[11:13]
+                spent[f"{place}:{module}"] = (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+        return spent
+
     def target(self) -> Target:
         return Target(self.port, "/pictures", BODIES, "image/jpeg", 1.0)
 
@@ -75,6 +88,8 @@ class Bench:
         self.options = options
         self.figures: dict[str, Any] = {}
         self.reached = 0.0
+        self.kernels = Path(tempfile.mkdtemp(prefix="gpu-kernels-"))
+        """Where compiled networks are kept: empty at first."""
 
     def note(self, **figures: Any) -> None:
         """Figures, at once: on the screen and in the file."""
@@ -181,7 +196,10 @@ class Bench:
         return seen
 
     def serve(self) -> None:
+        """Everything that one server can be asked, the first minute first."""
         with self.serving() as serving:
+            if "first_minute" in self.options.only:
+                self._first_minute(serving)
             self.note(gpu_ready_s=round(serving.ready_s, 1))
             for count in self.options.under_way:
                 seen = self.under_way(serving, count, "gpu")
@@ -197,19 +215,22 @@ class Bench:
             self.note(gpu_c256_ratio=round(self.figures["gpu_c256_rps"] / ceiling, 3))
 
     def first_minute(self) -> None:
-        rate, seconds = 0.8 * self._rate(), self.options.minute
-        with self.serving() as serving:
-            target = Target(serving.port, "/pictures", BODIES, "image/jpeg", DEADLINE_S)
-            seen = open_loop(target, rate, seconds, CLIENTS)
-            print(f"    {rate:.0f}/s for {seconds:g} s: {seen}", flush=True)
-            unanswered = seen.total - seen.statuses[200]
-            self.note(
-                gpu_first_minute_late=seen.late + unanswered,
-                gpu_first_minute_killed=serving.workers_lost(),
-                gpu_first_minute_full_share=round(seen.members[max(seen.members, default=0)] / max(1, seen.total), 4),
-                gpu_compiled_after_ready=serving.log.read_text(errors="replace").count("are not captured"),
-                gpu_first_minute_p99_ms=round(seen.percentile_ms(0.99), 1),
-            )
+        if "serve" not in self.options.only:  # which begins with it
+            with self.serving() as serving:
+                self._first_minute(serving)
+
+    def _first_minute(self, serving: Serving) -> None:
+        rate, seconds = 0.8 * self.figures.get("ceiling_128_rps", self.options.rate), self.options.minute
+        target = Target(serving.port, "/pictures", BODIES, "image/jpeg", DEADLINE_S)
+        seen = open_loop(target, rate, seconds, CLIENTS)
+        print(f"    {rate:.0f}/s for {seconds:g} s: {seen}", flush=True)
+        self.note(
+            gpu_first_minute_late=seen.late + seen.total - seen.statuses[200],
+            gpu_first_minute_killed=serving.workers_lost(),
+            gpu_first_minute_full_share=round(seen.members[max(seen.members, default=0)] / max(1, seen.total), 4),
+            gpu_compiled_after_ready=serving.log.read_text(errors="replace").count("are not captured"),
+            gpu_first_minute_p99_ms=round(seen.percentile_ms(0.99), 1),
+        )
 
     def overload(self) -> None:
         if "serve" not in self.options.only:  # which has had its server overloaded already
@@ -227,18 +248,21 @@ class Bench:
         self._telling(serving)
 
     def resnet18(self) -> None:
-        self.bare("ceiling", "--net", "resnet18", "--members", "1", prefix="resnet18_")
-        with self.serving({"GPU_NET": "resnet18"}) as serving:
+        with self.serving({"GPU_NET": "resnet18"} if self.options.net != "small" else {}) as serving:
+            closed(serving.target(), 512, 1.0, CLIENTS)
+            before = serving.cores_s()
             self.under_way(serving, 512, "resnet18")
+            spent = {name: seconds - before.get(name, 0.0) for name, seconds in serving.cores_s().items()}
+            self.note(resnet18_cores={name: round(each / self.options.seconds, 2) for name, each in spent.items()})
             self._telling(serving)
 
     def compile(self) -> None:
-        for turn in ("first", "second"):
-            with self.serving({"GPU_COMPILE": "1"}) as serving:
+        """A first start compiles, the second finds the kernels on disk."""
+        for turn, counts in (("first", (512,)), ("second", (256, 1))):
+            with self.serving({"GPU_COMPILE": "1", "TORCHINDUCTOR_CACHE_DIR": str(self.kernels)}) as serving:
                 self.note(**{f"compiled_{turn}_ready_s": round(serving.ready_s, 1)})
-                if turn == "second":
-                    for count in (512, 1):
-                        self.under_way(serving, count, "compiled")
+                for count in counts:
+                    self.under_way(serving, count, "compiled")
 
     def strict(self) -> None:
         self.bare("strict")
@@ -247,17 +271,21 @@ class Bench:
         for turn in ("cold", "warm"):
             self.bare("inductor", prefix=f"{turn}_")
 
+    def texts(self) -> None:
+        self.bare("greedy")
+        self.bare("encoding")
+
     def _rate(self) -> float:
         """What the server reached in this run, or is said to have reached in one before."""
-        return self.reached or self.options.rate
+        return self.reached or float(self.options.rate)
 
     def _telling(self, serving: Serving) -> None:
         """Sums of its own metrics: where the time of a request goes."""
         told = serving.metrics()
         for name, value in sorted(told.items()):
-            if name.startswith(("timebound_batch", "timebound_stage", "timebound_device", "timebound_worker_cpu")) and (
-                "bucket" not in name
-            ):
+            if name.startswith(
+                ("timebound_batch_ends", "timebound_batch_rows", "timebound_device", "timebound_worker_cpu")
+            ) and ("bucket" not in name):
                 print(f"    {name} {value:.6g}", flush=True)
 
 
@@ -274,7 +302,7 @@ class _Killer:
         self._timer.cancel()
 
 
-PARTS = ("ceiling", "device", "serve", "first_minute", "overload", "resnet18", "compile", "strict", "inductor")
+PARTS = ("ceiling", "device", "serve", "first_minute", "overload", "resnet18", "compile", "strict", "inductor", "texts")
 USUAL = PARTS[:7]
 
 

@@ -1,6 +1,6 @@
 """Without a server: what the hardware can do, and what the device's own code makes of it. Prints JSON, a line a figure.
 
-python -m benchmarks.tools.gpu_bare ceiling|device|strict|inductor [--net efficientnet_b0] [--device cuda] [--compile]
+python -m benchmarks.tools.gpu_bare device --net efficientnet_b0 --device cuda
 """
 
 import argparse
@@ -17,6 +17,7 @@ import numpy as np
 
 import timebound as tb
 from benchmarks.tools.gpu_networks import MEMBERS, SIDE, member
+from benchmarks.tools.gpu_texts import corrector, encoder, texts
 from timebound.devices.base import current_device, settle_all, take_usage
 
 
@@ -257,7 +258,52 @@ def strict(options: argparse.Namespace) -> None:
         )
 
 
-PARTS = {"ceiling": ceiling, "device": device, "strict": strict, "inductor": inductor}
+def encoding(options: argparse.Namespace) -> None:
+    """An encoder and texts of 5 to 512 tokens in batches of 1 to 32: is every shape there, how much is padding."""
+    net = tb.torch(encoder, device=options.device, dtype="float16", longest=512)
+    net(texts(1, 5, 512, 0))
+    begin = time.perf_counter()
+    settle_all(32, 2, lambda text: print(text, flush=True))
+    tell("encoding_settled_s", round(time.perf_counter() - begin, 1))
+    tell("encoding_notes", net.notes())
+    take_usage()
+    real, device_s, begin = 0, 0.0, time.perf_counter()
+    for turn in range(options.repeats):
+        batch = texts(1 + turn % 32, *((5, 64), (64, 256), (256, 512))[turn % 3], turn)
+        net(batch)
+        real += int((batch != 0).sum())
+        device_s += take_usage().device_s
+    spent = time.perf_counter() - begin
+    tell("encoding_tokens_per_s", {"wall": round(real / spent), "device": round(real / device_s)})
+    tell("encoding_strangers", net._networks.strangers if net._networks is not None else -1)
+
+
+def greedy(options: argparse.Namespace) -> None:
+    """A corrector of 6 + 6 layers that writes up to 64 tokens: all its steps in one graph, beside the plain loop."""
+    x = {count: texts(count, 20, 30, count) for count in (1, 10)}
+    for name, graphs in (("plain", False), ("captured", True)):
+        net = tb.torch(corrector, device=options.device, dtype="float16", longest=32, graphs=graphs)
+        net(x[1])
+        begin = time.perf_counter()
+        settle_all(10, 2, lambda text: print(text, flush=True))
+        tell(f"greedy_{name}_settled_s", round(time.perf_counter() - begin, 1))
+        for count, tokens in x.items():
+            took = []
+            for _ in range(10):
+                begin = time.perf_counter()
+                net(tokens)
+                took.append(time.perf_counter() - begin)
+            tell(f"greedy_{name}_{count}_ms", round(statistics.median(took) * 1e3, 2))
+
+
+PARTS = {
+    "ceiling": ceiling,
+    "device": device,
+    "strict": strict,
+    "inductor": inductor,
+    "encoding": encoding,
+    "greedy": greedy,
+}
 
 
 def main() -> int:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from benchmarks.tools.gpu_texts import corrector
 
 from timebound.backends.ensemble import ensemble
 from timebound.backends.torch import TorchBackend
@@ -367,3 +369,13 @@ def test_time_on_the_device_is_told_with_each_report(device: HostDevice) -> None
     used.append(take_usage().device_s)
     assert all(seconds > 0 for seconds in used)
     assert max(used) < sum(used) * 0.9
+
+
+def test_a_sentence_is_written_token_by_token_in_one_graph(device: HostDevice) -> None:
+    make = partial(corrector, width=16, layers=1, longest=12)
+    there, here = network(make, device="host", longest=12), network(make)
+    settled(there, texts(1, 5), most=2)
+    assert there.notes() == []
+    before = device.replays
+    np.testing.assert_array_equal(there(texts(2, 7)), here(texts(2, 7)))
+    assert device.replays == before + 1

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import numpy as np
@@ -16,6 +18,10 @@ T = TypeVar("T")
 
 _SWITCH_S = 0.0005
 """How long a busy thread may keep the interpreter from the one that feeds the GPU; Python allows ten times that."""
+
+
+_SCARCE = 0.15
+"""Of the memory: with less free, what torch keeps for later is given back first."""
 
 
 class CudaMark:
@@ -115,19 +121,28 @@ class CudaDevice:
 
     def capture(self, work: Callable[[], Any], inputs: Sequence[Any]) -> CudaGraph:
         self._run_without_looking(work)
+        free, total = torch.cuda.mem_get_info(self._index)
+        if free < _SCARCE * total:
+            torch.cuda.empty_cache()  # what runs without a graph has kept; always, it would double the time of a start
         graph = torch.cuda.CUDAGraph()
         # Other threads may copy meanwhile; nothing else computes before this worker is ready.
-        with (
-            torch.inference_mode(),
-            torch.cuda.graph(graph, pool=self._pool, stream=self._compute, capture_error_mode="thread_local"),
-        ):
-            outputs = work()
+        with torch.inference_mode(), torch.cuda.stream(self._compute):
+            graph.capture_begin(self._pool, capture_error_mode="thread_local")
+            try:
+                outputs = work()
+            except BaseException:
+                with suppress(RuntimeError):  # it says what the work's own error says better
+                    graph.capture_end()
+                raise
+            graph.capture_end()
         return CudaGraph(graph, outputs)
 
     def _run_without_looking(self, work: Callable[[], Any]) -> None:
         """Raise for what waits for numbers of the GPU: a capture that fails in the middle is harder to leave."""
         before = torch.cuda.get_sync_debug_mode()
-        torch.cuda.set_sync_debug_mode("error")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # that this mode is a prototype
+            torch.cuda.set_sync_debug_mode("error")
         try:
             with torch.inference_mode(), torch.cuda.stream(self._compute):
                 work()

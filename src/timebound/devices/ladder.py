@@ -22,8 +22,7 @@ def batch_steps(top: int) -> list[int]:
 
 def few_steps(top: int) -> list[int]:
     """The same where each step costs seconds to prepare, as for a compiler."""
-    steps = [size for size in (1, 4, 16) if size < top]
-    return [*steps, *range(32, min(top, _FAR + 1), 32), *range(_FAR + 128, top, 128), top]
+    return [*(size for size in (1, 8, 32, 64, 128, 256, 512) if size < top), top]
 
 
 def length_steps(longest: int) -> list[int]:
