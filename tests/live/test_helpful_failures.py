@@ -74,7 +74,7 @@ def test_a_path_that_does_not_exist(tmp_path: Path) -> None:
 
 def test_a_file_of_an_unknown_kind(tmp_path: Path) -> None:
     (tmp_path / "model.txt").write_text("weights")
-    assert "model.txt is no .py, .onnx, .pt2, .pt or .mar file" in sentence_of("model.txt", folder=tmp_path)
+    assert "cannot serve model.txt: load it in an app.py, or give a .py" in sentence_of("model.txt", folder=tmp_path)
 
 
 def test_a_folder_without_a_model(tmp_path: Path) -> None:

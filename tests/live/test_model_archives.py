@@ -20,6 +20,8 @@ from PIL import Image
 from tests.live.serving import Serving, eventually
 from tests.models import archives
 
+from timebound.admission.keys import hash_of
+
 pytestmark = pytest.mark.live
 
 
@@ -227,3 +229,17 @@ def test_an_archive_that_cannot_be_served_is_told_in_one_sentence(tmp_path: Path
         pass
     assert "bad.mar is not unpacked: '../escaped' is no path inside a folder" in serving.said
     assert not list(tmp_path.parent.glob("**/escaped"))
+
+
+def test_a_key_of_the_server_is_needed_and_what_is_there_is_not_told_without_one(store: Path, tmp_path: Path) -> None:
+    keys, key = tmp_path / "keys.toml", "tb_a_key_for_this_test_and_nothing_else"
+    keys.write_text(f'[app]\nhash = "{hash_of(key.encode())}"\n')
+    arguments = (store / "mood.mar", "--workers", "1", "--keys", keys)
+    with Serving(*arguments, environment={"XDG_CACHE_HOME": str(tmp_path)}) as serving:
+        for path in ("/predictions/mood", "/predictions/nobody", "/models/mood/invoke", "/models/nobody/invoke"):
+            assert serving.http.post(path, content=b"good").status_code == 401, path
+            assert serving.http.put(path, content=b"good").status_code == 401, path
+        assert serving.http.get("/models").status_code == 403
+        assert serving.http.get("/ping").status_code == 200
+        said = serving.http.put("/predictions/mood", content=b"good", headers={"x-api-key": key})
+        assert said.text == "good"

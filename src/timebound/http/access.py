@@ -60,7 +60,7 @@ class Access:
         path = scope["path"]
         if (path.rstrip("/") or "/") in self._open or path.startswith(_OPEN_FOLDER):
             return None
-        if path.startswith(_OPERATORS) or self._admin.is_operators(scope):
+        if (path.startswith(_OPERATORS) and not path.endswith("/invoke")) or self._admin.is_operators(scope):
             client = self.find(scope["headers"])
         else:
             client = self.client(scope)

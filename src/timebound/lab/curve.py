@@ -63,6 +63,9 @@ def measure(runner: Runner, body: bytes, batch: int, budget_s: float, clock: Clo
         report = runner.run([body] * batch)
         totals.append(clock.now() - start)
         if report is None or any(outcome.code for outcome in report.outcomes):
+            if runner.model.example is None:
+                cure = "give it an example (in an archive: `timebound: {example: FILE}` of model-config.yaml)"
+                raise SetupError(f"{runner.name} does not answer a made-up body; {cure}")
             raise SetupError(f"{runner.name} cannot answer its own example in a batch of {batch}; mend one of the two")
         timings.append(report.timing)
     stages = {
