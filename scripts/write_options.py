@@ -11,7 +11,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "options.md"
 _HEAD = """\
 # Options
 
-Made by `scripts/write_options.py` from `src/timebound/config.py`; do not edit.
+Made by `scripts/write_options.py` from `src/timebound/config/options.py`; do not edit.
 
 Each option is a flag (`--max-body 5MB`), an environment variable (`TIMEBOUND_MAX_BODY=5MB`, also in `.env`) and a
 line of `timebound.toml` (`max_body = "5MB"`) in the working directory. A flag beats the environment beats `.env`

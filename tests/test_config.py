@@ -10,21 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timebound.config import (
-    SIZE,
-    TEXT,
-    TRUTH,
-    Config,
-    Form,
-    default_of,
-    describe,
-    one_of,
-    options,
-    resolve,
-    seconds,
-    shown_default,
-    whole,
-)
+from timebound.config import SIZE, Config, Form, default_of, describe, options, resolve, seconds, shown_default, whole
+from timebound.config.values import TEXT, TRUTH, one_of
 from timebound.errors import SetupError
 
 

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from inspect import Signature, signature
 from time import process_time
 from typing import Any
@@ -44,6 +45,14 @@ async def longest_turn_s(reading: Reading, *bodies: bytes, needs_print: bool) ->
         await asyncio.sleep(_TICK_S)
         longest_s = max(longest_s, process_time() - before)
     return longest_s
+
+
+def look_s(body: bytes) -> float:
+    """How much a first look at this body, without its fingerprint, computes where it is done."""
+    before = process_time()
+    with suppress(RequestError):
+        FirstLook(INFO).check(body)
+    return process_time() - before
 
 
 def with_reading(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
@@ -89,10 +98,11 @@ async def test_what_is_wrong_with_a_heavy_body_is_told_as_ever(reading: Reading)
 @with_reading
 async def test_the_loop_goes_on_while_ten_megabytes_are_looked_at(reading: Reading, *, needs_print: bool) -> None:
     await reading.looked(INFO, VALUES, needs_print=True)  # its process is there
-    # On the loop, or in a thread, these took 0.4 s each with a key and 10 ms without. What other programs do is not
-    # counted, but a cold cache is: the best of three tries counts.
-    turns = [await longest_turn_s(reading, FIELDS, VALUES, needs_print=needs_print) for _ in range(3)]
-    assert min(turns) < 0.004
+    # On the loop, or in a thread, a look would show whole in one turn. What other programs do is not counted, but a
+    # cold cache is: the best of some tries counts, on both sides.
+    turns = [await longest_turn_s(reading, FIELDS, VALUES, needs_print=needs_print) for _ in range(6)]
+    here = [look_s(FIELDS) + look_s(VALUES) for _ in range(3)]
+    assert min(turns) < min(here) / 2
 
 
 @with_reading
