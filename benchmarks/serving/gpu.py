@@ -21,6 +21,7 @@ import traceback
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -123,9 +124,6 @@ class Bench:
 
     def device(self) -> None:
         self.bare("device", "--seconds", str(self.options.seconds / 4), prefix="device_")
-        fed = self.figures.get("device_feed_2x128") or {}
-        if fed:
-            self.note(device_p95_over_predicted=fed["over_told_p95"])
 
     # ------------------------------------------------------------------ over HTTP
 
@@ -207,6 +205,7 @@ class Bench:
             if "gpu_c1_p50_ms" in self.figures:
                 self.note(gpu_c1_ms=self.figures["gpu_c1_p50_ms"])
             self.note(gpu_workers_lost=serving.workers_lost())
+            self.note(device_p95_over_predicted=_bound(serving.metrics(), "timebound_device_prediction_ratio", 0.95))
             self._telling(serving)
             if "overload" in self.options.only:
                 self._overloaded(serving)
@@ -287,6 +286,18 @@ class Bench:
                 ("timebound_batch_ends", "timebound_batch_rows", "timebound_device", "timebound_worker_cpu")
             ) and ("bucket" not in name):
                 print(f"    {name} {value:.6g}", flush=True)
+
+
+def _bound(told: Mapping[str, float], name: str, share: float) -> float:
+    """The bound of a histogram's bucket below which this share of what it saw lies."""
+    buckets = {
+        float(key.partition('le="')[2].partition('"')[0]): count
+        for key, count in told.items()
+        if key.startswith(f"{name}_bucket")
+    }
+    most = max(buckets.values(), default=0.0)
+    bound = min((bound for bound, count in buckets.items() if most and count >= share * most), default=0.0)
+    return bound if isfinite(bound) else 1000.0
 
 
 class _Killer:
