@@ -35,7 +35,9 @@ ALLOWED: Mapping[str, set[str]] = {
     "backends": BASE | NOUNS | {"devices"},
     "handlers": BASE | NOUNS | {"backends"},
     "importer": {"errors"},
-    "function": {"errors", "model"},
+    "reply": {"types"},
+    "answer_type": {"errors", "reply", "types"},
+    "function": {"answer_type", "errors", "model"},
     "target": BASE | NOUNS | {"app_settings", "backends", "function", "handlers", "importer"},
     "scaffold": BASE,
     "convert": BASE | {"backends", "importer", "target"},
@@ -45,7 +47,8 @@ ALLOWED: Mapping[str, set[str]] = {
     "requests": BASE | {"catalogue", "events", "scheduler", "store"},  # the store's contract
     "tensors": BASE | {"body", "store"},  # how fingerprints are made
     "workers": BASE
-    | {"backends", "devices", "handlers", "importer", "target", "model", "body", "schema", "events", "log", "tensors"},
+    | {"backends", "devices", "handlers", "importer", "target", "model", "body", "schema", "events", "log", "tensors"}
+    | {"answer_type", "reply"},
     "lab": BASE
     | {
         "app_settings",
@@ -141,6 +144,7 @@ ALLOWED: Mapping[str, set[str]] = {
         "gateway",
         "guest",
         "program",
+        "reply",
         "testing",
     },
     "demo": {ROOT},

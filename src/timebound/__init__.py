@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from timebound.guest import asgi
     from timebound.model import Image64, Model, Struct
     from timebound.program import serve, start
+    from timebound.reply import Reply
 
 __version__ = VERSION
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "Gateway",
     "Image64",
     "Model",
+    "Reply",
     "RequestError",
     "SetupError",
     "Struct",
@@ -52,6 +54,7 @@ _LATE = {
     "Client": ("timebound.client.blocking", "Client"),
     "Image64": ("timebound.model", "Image64"),
     "Model": ("timebound.model", "Model"),
+    "Reply": ("timebound.reply", "Reply"),
     "RequestError": ("timebound.errors", "RequestError"),
     "SetupError": ("timebound.errors", "SetupError"),
     "Struct": ("timebound.model", "Struct"),

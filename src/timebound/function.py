@@ -8,6 +8,7 @@ from typing import Any, get_type_hints
 
 import msgspec
 
+from timebound.answer_type import returned_type
 from timebound.errors import SetupError
 from timebound.model import Model
 
@@ -31,6 +32,7 @@ def function_model(function: Callable[..., Any], *, label: str) -> type[Model]:
     attributes = {
         "name": function.__name__,
         "function": staticmethod(function),
+        "Answer": returned_type(hints.get("return")),
         "Request": None if takes_bytes else _request(function.__name__, fields, label),
         "__doc__": function.__doc__,
         "__module__": function.__module__,

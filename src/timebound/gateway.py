@@ -60,6 +60,8 @@ class Answer(msgspec.Struct, frozen=True):
     of_members: int
     batch_size: int
     version: str
+    headers: dict[str, str] = {}
+    """Those that the model gave with a `timebound.Reply`."""
 
     @property
     def value(self) -> Any:
@@ -431,6 +433,7 @@ def _answer(result: Result) -> Answer:
         result.of_members,
         result.batch_size,
         result.version,
+        dict(line.split(": ", 1) for line in outcome.headers.splitlines()),
     )
 
 

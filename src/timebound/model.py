@@ -71,6 +71,8 @@ class Model:
     """A body that the model answers: warms it up, fills the docs and the page."""
     Request: ClassVar[type | None] = None
     """A `timebound.Struct` for typed JSON bodies; without it `prepare` gets the raw body as bytes."""
+    Answer: ClassVar[Any] = None
+    """A `timebound.Struct` (or dataclass, or type) that describes answers in /openapi.json; the example's must fit."""
     accepts: ClassVar[str | None] = None
     """For raw bodies: what they are, such as "image/*" or "text/plain"; told to clients, not enforced."""
     samples: ClassVar[str | Sequence[Mapping[str, Any]]] = ()

@@ -117,6 +117,12 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     accepts: list[str] = []
     """Media types of a raw body, as far as the class says."""
     request_schema: dict[str, Any] | None = None
+    answer_schema: dict[str, Any] | None = None
+    """Of the class's `Answer`, if it has one."""
+    answer_example: Any = None
+    """What the warm-up's body was answered, if that is JSON and short."""
+    answer_media: str = ""
+    """Its media type, as far as the warm-up run showed."""
     example: Any = None
     samples: list[Sample] = []
     backend: str = "python"
@@ -213,6 +219,8 @@ class Outcome(msgspec.Struct, array_like=True, frozen=True):
     body: bytes
     code: str = ""
     media: str = "application/json"
+    headers: str = ""
+    """More header lines, each ended by CRLF."""
 
 
 UNFINISHED = "unfinished"

@@ -289,3 +289,25 @@ def test_every_route_of_other_protocols_is_described() -> None:
     own = [route.path for route in routes if not route.path.endswith((*UNSUPPORTED, "/"))]
     unknown = [path for path in (*asked, *own) if not any(re.fullmatch(each, path.rstrip("/")) for each in templates)]
     assert unknown == []
+
+
+def answer_of(**facts: Any) -> tuple[dict[str, Any], Any]:
+    document = openapi([Info(**facts)], "1")
+    validate(document, cls=OpenAPIV31SpecValidator)
+    return document, document["paths"]["/predictions/digits"]["post"]["responses"]["200"]["content"]
+
+
+def test_an_answer_has_the_schema_of_its_class_and_an_example() -> None:
+    schema = msgspec.json.schema(Drawing)
+    document, content = answer_of(answer_schema=schema, answer_example={"id": "a"}, answer_media="application/json")
+    assert content["application/json"]["example"] == {"id": "a"}
+    assert resolve(document, content["application/json"]["schema"]["$ref"])["title"] == "Drawing"
+
+
+def test_without_a_class_the_example_is_what_was_seen() -> None:
+    _, content = answer_of(answer_example={"id": "a"}, answer_media="application/json")
+    assert content == {"application/json": {"schema": {}, "example": {"id": "a"}}}
+
+
+def test_an_answer_that_is_a_picture_is_told_as_one() -> None:
+    assert answer_of(answer_media="image/png")[1] == {"image/png": {"schema": {}}}

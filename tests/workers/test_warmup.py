@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 import numpy as np
@@ -264,3 +264,54 @@ def test_a_model_is_described_by_the_first_paragraph_of_its_own_docstring() -> N
         pass
 
     assert (warm(Told()).description, warm(Silent()).description) == ("Says what it was told.", "")
+
+
+class Answering(Typed):
+    example: ClassVar = {"id": "a", "size": 1, "mode": "fast"}
+
+    class Answer(tb.Struct):
+        label: str
+
+    def finish(self, output: Any, request: Any) -> Any:
+        return {"label": output.id}
+
+
+def test_an_answer_class_describes_answers() -> None:
+    info = warm(Answering())
+    assert info.answer_schema == msgspec.json.schema(Answering.Answer)
+    assert (info.answer_example, info.answer_media) == ({"label": "a"}, "application/json")
+
+
+def test_without_one_the_answer_to_the_example_is_shown() -> None:
+    class Silent(Answering):
+        Answer = None  # type: ignore[assignment]
+
+    info = warm(Silent())
+    assert (info.answer_schema, info.answer_example) == (None, {"label": "a"})
+
+
+def test_an_answer_that_is_not_as_the_class_says_is_told() -> None:
+    class Wrong(Answering):
+        class Answer(tb.Struct):
+            label: int
+
+    told = complaint(Wrong())
+    assert told == "wrong: the example's answer is not what Answer says: Expected 'int', got 'str' - at '$.label'; fix one of the two"  # fmt: skip  # noqa: E501
+
+
+def test_an_answer_class_that_json_cannot_describe_is_told() -> None:
+    class Odd(Answering):
+        Answer = object()  # type: ignore[assignment]
+
+    assert "Answer cannot be described" in complaint(Odd())
+
+
+def test_a_reply_is_shown_by_its_media_type() -> None:
+    class Drawing(Typed):
+        example: ClassVar = {"id": "a", "size": 1, "mode": "fast"}
+
+        def finish(self, output: Any, request: Any) -> Any:
+            return tb.Reply(b"x", media="image/png")
+
+    info = warm(Drawing())
+    assert (info.answer_example, info.answer_media) == (None, "image/png")

@@ -36,9 +36,11 @@ def openapi(models: Sequence[ModelInfo], server_version: str, *, needs_key: bool
     operation_ids: set[str] = set()
     for model in models:
         body = _request_body(model, components["schemas"])
+        shared = same["model_operation"]
+        answers = shared["responses"] | {"200": _answer(model, shared["responses"]["200"], components["schemas"])}
         for path in model.paths:
             if path not in paths:
-                paths[path] = {"post": _operation(model, body, operation_ids) | same["model_operation"]}
+                paths[path] = {"post": _operation(model, body, operation_ids) | shared | {"responses": answers}}
     document["info"]["version"] = server_version
     document["tags"] = [{"name": name} for name in dict.fromkeys(model.name for model in models)] + document["tags"]
     document["paths"] = paths | {path: item for path, item in document["paths"].items() if path not in paths}
@@ -99,13 +101,26 @@ def _request_body(model: ModelInfo, schemas: Json) -> Json:
     return {"required": True, "content": {"application/json": media}}
 
 
+def _answer(model: ModelInfo, shared: Json, schemas: Json) -> Json:
+    """The response of a model that says what it answers, or was seen to; anything else may be JSON or bytes."""
+    media = model.answer_media or ("application/json" if model.answer_schema else "")
+    if not media:
+        return shared
+    said: Json = {"schema": {}}
+    if model.answer_schema is not None and "json" in media:
+        said = {"schema": _adopt(model.answer_schema, _slug(model.name), schemas, "Answer")}
+    if model.answer_example is not None:
+        said["example"] = model.answer_example
+    return shared | {"content": {media.partition(";")[0]: said}}
+
+
 # --- a model's JSON Schema becomes components --------------------------------------------------------
 
 _SCHEMA_MAPS = frozenset({"properties", "patternProperties", "dependentSchemas", "$defs", "definitions"})
 _DATA = frozenset({"const", "enum", "default", "example", "examples"})
 
 
-def _adopt(schema: Mapping[str, Any], owner: str, schemas: Json) -> Json:
+def _adopt(schema: Mapping[str, Any], owner: str, schemas: Json, part_name: str = "Body") -> Json:
     """Move `schema` and its `$defs` into `schemas` under names of their own; return a reference to it."""
     # $schema and $id belong to a document of its own; an $id would also change where references lead.
     root = {word: part for word, part in schema.items() if word not in ("$defs", "$schema", "$id")}
@@ -119,7 +134,7 @@ def _adopt(schema: Mapping[str, Any], owner: str, schemas: Json) -> Json:
     if set(root) == {"$ref"}:
         root_name = names[_definition_name(root["$ref"])[0]]
     else:
-        root_name = _claim(f"{owner}.Body", schemas)
+        root_name = _claim(f"{owner}.{part_name}", schemas)
 
     def moved(pointer: str) -> str:
         if not pointer.startswith("#"):

@@ -83,4 +83,5 @@ def _answer(stored: Stored) -> Response:
         "timebound-finished-at": f"{stored.at:.3f}",
         "cache-control": "no-store",
     }
+    headers |= dict(line.split(": ", 1) for line in result.outcome.headers.splitlines())
     return Response(result.outcome.body, 200, headers, media_type=result.outcome.media)

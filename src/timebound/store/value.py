@@ -30,6 +30,8 @@ _FROM_BYTE = {ord(letter): quality for quality, letter in _QUALITIES.items()}
 
 _Head: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[ -~]*\Z")]
 """A text that goes into a head of HTTP, where a line break would begin another head."""
+_Lines: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^([!-9;-~]+: [ -~]*\r\n)*\Z")]
+"""Header lines of an answer, each ended by CRLF."""
 _Moment: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=2.5e11)]
 """Seconds since 1970, until the last year that a date can say."""
 
@@ -42,6 +44,7 @@ class _Rest(msgspec.Struct, frozen=True, omit_defaults=True):
     at: _Moment
     body: bytes
     version: _Head = ""
+    headers: _Lines = ""
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -67,6 +70,7 @@ def encode(stored: Stored) -> bytes:
         stored.at,
         result.outcome.body,
         result.version,
+        result.outcome.headers,
     )
     return b"".join((bytes((VERSION,)), _QUALITIES[result.quality], stored.fingerprint, _encoder.encode(rest)))
 
@@ -82,7 +86,7 @@ def decode(value: bytes) -> Stored:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Unreadable(str(error)) from None
     result = Result(
-        Outcome(rest.body, media=rest.media),
+        Outcome(rest.body, media=rest.media, headers=rest.headers),
         _FROM_BYTE[value[1]],
         Source.STORED,
         rest.members,

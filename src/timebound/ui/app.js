@@ -3,6 +3,7 @@
 import { callBox } from "./call.js";
 import { duration, facts, h, sentence } from "./dom.js";
 import { ask, keyForm } from "./key.js";
+import { fields } from "./schema.js";
 
 const EVERY_MS = 5000;
 const EVERY_MS_UNREADY = 1000;
@@ -156,6 +157,7 @@ function modelFacts(model) {
         : null,
     ],
     ["Key", model.key ? h("code", {}, model.key) : "none"],
+    ["Answers", model.answer_schema ? codes(fields(model.answer_schema).map(answered)) : model.answer_media],
     ["Accepts", model.accepts.length ? codes(model.accepts) : null],
     ["Fallback", model.has_fallback ? "yes" : "no"],
     ["Backend", model.engine ? `${model.backend} on ${model.engine}` : model.backend],
@@ -163,6 +165,8 @@ function modelFacts(model) {
     ["Paths", codes(model.paths)],
   ]);
 }
+
+const answered = ({ name, schema }) => (schema.type ? `${name}: ${[schema.type].flat()[0]}` : name);
 
 function uptime(seconds) {
   const units = [

@@ -12,6 +12,7 @@ import numpy as np
 from timebound.body import read_json
 from timebound.clock import Clock
 from timebound.model import Model, name_of
+from timebound.reply import Reply
 from timebound.tensors.arrays import plain
 from timebound.tensors.item import MARK
 from timebound.types import UNFINISHED, Loss, Outcome, Report, Timing
@@ -160,6 +161,8 @@ class Runner:
             return self.tensors.outcome(answer, body)
         if isinstance(answer, bytes | bytearray):
             return Outcome(bytes(answer), media="application/octet-stream")
+        if isinstance(answer, Reply):
+            return answer.outcome(self._encode)
         return Outcome(self._encode(answer))
 
     def infer_apart(self, items: Sequence[Any], infer: Callable[[Sequence[Any]], list[Any]]) -> list[Any]:

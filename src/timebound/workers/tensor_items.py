@@ -22,6 +22,7 @@ from timebound.backends.file_model import FileModel
 from timebound.body import read_json
 from timebound.errors import BadInput
 from timebound.model import Model
+from timebound.reply import Reply
 from timebound.tensors.arrays import array_of, datatype_of, elements, highest, values_of, written
 from timebound.tensors.datatypes import BYTES, of_dtype
 from timebound.tensors.item import MEDIA, Data, Head, Part, Wanted, head_of, pack, unpack
@@ -138,6 +139,8 @@ def _seen(value: Any) -> tuple[str, list[int]]:
 
 def _by_name(answer: Any) -> Mapping[str, Any]:
     """An answer's outputs: the fields of what has fields, else the one of a name that is always the same."""
+    if isinstance(answer, Reply):  # tensors have a protocol of their own, with its headers
+        return _by_name(answer.body)
     if isinstance(answer, dict) and answer and all(isinstance(name, str) for name in answer):
         return answer
     if isinstance(answer, msgspec.Struct):

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from timebound.answer_type import answer_schema, check_answer, example_of
 from timebound.backends.base import Backend
 from timebound.backends.ensemble import Ensemble
 from timebound.backends.file_model import zeros
@@ -34,6 +35,7 @@ def warm_up(runner: Runner, clock: Clock, slots: int = 1) -> ModelInfo:
     """Run the model on its example, twice (the first pays for lazy set-up); raise `SetupError` if it fails."""
     model = runner.model
     schema = request_schema(type(model).Request)
+    answer_schema(type(model).Answer, runner.name)  # what is wrong with it is told before anything runs
     example = model.example
     if example is None and isinstance(model, HandlerModel):  # it takes nothing that could be made up
         return _info(runner, schema, None, 0.0, _NO_ANSWER, slots=slots)
@@ -81,6 +83,7 @@ def _info(
     parallel = cls.parallel if cls.parallel is not None else bool(backend and backend.parallel)
     # An `infer` of the class's own may do anything with a batch before the backend sees it.
     sizes = list(backend.batch_sizes) if backend is not None and cls.infer is Model.infer else []
+    shown, media = (None, "") if answer is _NO_ANSWER else example_of(runner.encode, answer)
     return ModelInfo(
         name=runner.name,
         version=cls.version,
@@ -99,6 +102,9 @@ def _info(
         body=Body.RAW if cls.Request is None else Body.JSON,
         accepts=media_types(cls.accepts) if cls.accepts else [],
         request_schema=schema,
+        answer_schema=answer_schema(cls.Answer, runner.name),
+        answer_example=shown,
+        answer_media=media,
         example=None if isinstance(example, bytes | bytearray) else example,
         samples=read_samples(cls, schema),
         backend=backend.kind if backend else "python",
@@ -140,7 +146,9 @@ def _walk(runner: Runner, body: bytes, what: str, count: int = 1) -> Any:
         output = runner.infer([item] * count)[0]
         stage = "finish()"
         answer = model.finish(output, request)
-        runner.encode(answer)
+        check_answer(type(model).Answer, runner.encode(answer), runner.name)
+    except SetupError:
+        raise
     except RequestError as error:
         field = f" (field {error.field})" if error.field else ""
         raise SetupError(f"{runner.name}: {stage} refused {what}{field}: {error.detail}; {cure}") from error

@@ -69,6 +69,8 @@ class Native:
             head += _GOOD % (result.quality.encode(), result.members, result.of_members)
             if question.wants_votes and result.votes:
                 head += b"timebound-votes: %b\r\n" % result.votes.encode()
+            if outcome.headers:
+                head += outcome.headers.encode()
         if question.version:
             head += b"timebound-version: %b\r\n" % (result.version or question.version).encode()
         return status, head, body
