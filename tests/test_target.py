@@ -97,6 +97,34 @@ def test_load_has_run_and_relative_paths_start_at_the_apps_folder(tmp_path: Path
     assert model.net.path == tmp_path / "weights" / "net.onnx"
 
 
+EQUIPPED = """
+import timebound as tb
+
+class Labels(tb.Model):
+    def equip(self):
+        self.labels = ["a", "b"]
+
+    def load(self):
+        self.net = len(self.labels)
+
+    def infer(self, batch):
+        return batch
+"""
+
+
+def test_equip_has_run_before_load_and_where_nothing_is_loaded(tmp_path: Path) -> None:
+    app = write(tmp_path / "app.py", EQUIPPED)
+    (loaded,), (bare,) = load(app), understudies(app)
+    assert (loaded.net, bare.net) == (2, None)
+    assert bare.labels == ["a", "b"]  # type: ignore[attr-defined]
+
+
+def test_a_failing_equip_names_the_class_and_the_line(tmp_path: Path) -> None:
+    app = write(tmp_path / "app.py", EQUIPPED.replace('["a", "b"]', "1 / 0"))
+    with pytest.raises(SetupError, match=r"Labels\.equip\(\) failed: ZeroDivisionError.*app\.py, line 6"):
+        load(app)
+
+
 def test_an_app_may_import_the_files_beside_it(tmp_path: Path) -> None:
     write(tmp_path / "labels.py", "NAME = 'cat'\n")
     app = write(

@@ -98,4 +98,9 @@ def test_what_was_captured_is_told_and_why_something_was_not() -> None:
     first, second = captured(info)
     assert first.text == "cuda:0: 6 batch sizes captured, 1, 2, ... 16, 32; 2.00 ms at 1, 10.00 ms at 32"
     assert (second.state, second.text) == (State.WARNING, info.notes[0])
-    assert list(captured(ModelInfo(name="on processors"))) == []
+    assert list(captured(ModelInfo(name="on processors"), "it has no example")) == []
+
+
+def test_a_model_on_a_device_that_prepares_by_itself_is_a_warning() -> None:
+    *_, finding = captured(ModelInfo(name="five", device="cuda:0"), "prepare() sets attributes of self")
+    assert (finding.check, finding.state) == ("five prepare", State.WARNING)

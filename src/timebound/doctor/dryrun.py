@@ -25,7 +25,9 @@ from timebound.lab.load.processes import pss_mib
 from timebound.model import Model, name_of
 from timebound.target import load_models
 from timebound.types import ModelInfo
+from timebound.workers.hand import why_unable
 from timebound.workers.members import open_runner
+from timebound.workers.preparation import has_prepare, learn
 from timebound.workers.runner import Runner
 from timebound.workers.warmup import warm_up
 
@@ -60,6 +62,8 @@ class Seen(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     points: list[Point]
     habits: list[str] = []
     """What its stages did that waits for others: "prepare connects to ..."."""
+    why_no_hands: str = ""
+    """Why no other process could prepare for it."""
     fallback_s: float | None = None
     fallback_error: str = ""
 
@@ -167,9 +171,21 @@ def _try(model: Model, habits: Habits, budget_s: float, clock: Clock) -> Iterato
         body_bytes=len(body),
         points=points,
         habits=list(habits.heard),
+        why_no_hands=_why_no_hands(model, runner, clock),
         fallback_s=fallback_s,
         fallback_error=fallback_error,
     )
+
+
+def _why_no_hands(model: Model, runner: Runner, clock: Clock) -> str:
+    if not has_prepare(model):
+        return ""
+    lesson = learn(runner, type(model).max_batch, clock)
+    if isinstance(lesson, str):
+        return lesson
+    bare = type(model)()
+    bare.equip()
+    return why_unable(Runner(bare, clock), lesson.form, lesson.body)
 
 
 def _fall_back(model: Model, runner: Runner, body: bytes, clock: Clock) -> tuple[float, str]:

@@ -62,8 +62,8 @@ def library(torch: str, facts: Mapping[str, str], free_bytes: int | None, *, has
         yield warning("device", f"torch {torch} is built for processors alone, and there is a GPU", cure)
 
 
-def captured(info: ModelInfo) -> Iterator[Finding]:
-    """What a model's networks do on a device; nothing if they run on processors."""
+def captured(info: ModelInfo, why_no_hands: str = "") -> Iterator[Finding]:
+    """What a model's networks do on a device, and whether other processes prepare for it; nothing on processors."""
     if info.device == "cpu":
         return
     check, sizes = f"{info.name} device", info.batch_sizes
@@ -75,6 +75,9 @@ def captured(info: ModelInfo) -> Iterator[Finding]:
         yield ok(check, f"{info.device}: runs eagerly, without fixed batch sizes")
     for note in info.notes:
         yield warning(check, note, "see docs/gpu.md")
+    if why_no_hands:
+        cure = "until then the device waits for it; see docs/models.md"
+        yield warning(f"{info.name} prepare", f"runs in the worker itself: {why_no_hands}", cure)
 
 
 def _listed(sizes: Sequence[int]) -> str:

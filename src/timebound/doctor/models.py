@@ -74,7 +74,7 @@ def check_model(seen: Seen, config: Config) -> Iterator[Finding]:
     """One model, from what was seen of it."""
     name = seen.info.name
     yield ok(name, "; ".join(map(_shown, seen.points)))
-    yield from captured(seen.info)
+    yield from captured(seen.info, seen.why_no_hands)
     yield deadline(seen, config)
     yield from example(seen, config)
     yield fallback(seen, config)

@@ -98,6 +98,15 @@ class Board:
         return int(row), since
 
 
+def why_unable(runner: Runner, form: Form, example: bytes) -> str:
+    """What is wrong with preparing without weights, in this process; empty if nothing is."""
+    try:
+        item = runner.model.prepare(runner.decode(example))
+    except CAUGHT as error:
+        return f"prepare() fails without load(): {describe(error)}; set what it needs in equip()"
+    return "" if Form.of(item) == form else "prepare() gives something else than after load()"
+
+
 class Hand:
     """Takes pieces from its worker, one at a time."""
 
@@ -142,13 +151,7 @@ class Hand:
     def _why_unable(self, name: str, form: Form, example: bytes) -> str:
         """Prepare the example; what is wrong if that cannot be done here as in the worker."""
         runner = self._runners.get(name)
-        if runner is None:
-            return self._failure or "its class is not there"
-        try:
-            item = runner.model.prepare(runner.decode(example))
-        except CAUGHT as error:
-            return f"prepare() fails without load(): {describe(error)}; set what it needs in equip()"
-        return "" if Form.of(item) == form else "prepare() gives something else than after load()"
+        return why_unable(runner, form, example) if runner is not None else self._failure or "its class is not there"
 
     def _prepare(self, piece: Piece) -> Done:
         assert self._learn is not None

@@ -47,6 +47,8 @@ _OWN_DOING_DEATHS, _DEATHS = 2, 3
 _MOST_FAILURES = 5
 """Hands that die in a row before they are up; then no more are started."""
 _PAUSE_S = 0.2
+_NO_PROCESS_S = 10.0
+"""After the system refused to start one."""
 _LARGEST_PART = 64
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
@@ -121,6 +123,7 @@ class Hands:
         self._parts: deque[Part] = deque()
         self._to_hire: list[tuple[float, int]] = [(0.0, number) for number in range(count)]
         self._failures = 0
+        self._is_refused = False
         self._slowest_s = 0.0
         self._learn: own.Learn | None = None
         self._heard = threading.Condition(self._lock)
@@ -155,7 +158,10 @@ class Hands:
             self._learn = own.Learn(len(self.areas[0].rows), dict(models))
             for hired in list(self._hired.values()):
                 self._send(hired, self._learn)
-            self._heard.wait_for(lambda: self.up == self.count or self._has_given_up or self._is_closed, LEARN_S)
+            self._heard.wait_for(self._are_there, LEARN_S)
+
+    def _are_there(self) -> bool:
+        return self.up == self.count or self._has_given_up or self._is_closed or self._is_refused
 
     # ------------------------------------------------------------------ for slots
 
@@ -354,7 +360,10 @@ class Hands:
                 hired = self._hire(entry[1])
             except OSError as error:
                 log.error("cannot start a preparing process: %s", error)
-                self._to_hire.append((now + 1.0, entry[1]))
+                with self._lock:
+                    self._is_refused = True  # who waits for all of them waits in vain
+                    self._heard.notify_all()
+                self._to_hire.append((now + _NO_PROCESS_S, entry[1]))
                 continue
             with self._lock:
                 self._hired[hired.number] = hired

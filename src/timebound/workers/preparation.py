@@ -40,9 +40,9 @@ def open_preparation(
     known, why = {}, {}
     for info in infos:
         runner = runners[info.name]
-        if type(runner.model).prepare is Model.prepare or isinstance(runner.model, FileModel):
+        if not has_prepare(runner.model):
             continue
-        found = _learn(runner, max([info.max_batch, *info.batch_sizes]), clock)
+        found = learn(runner, max([info.max_batch, *info.batch_sizes]), clock)
         if isinstance(found, str):
             why[info.name] = found
         else:
@@ -57,6 +57,11 @@ def open_preparation(
     }
 
 
+def has_prepare(model: Model) -> bool:
+    """Whether there is anything to do for hands."""
+    return type(model).prepare is not Model.prepare and not isinstance(model, FileModel)
+
+
 class Lesson:
     """What one run on the example shows of a model's items."""
 
@@ -68,8 +73,8 @@ class Lesson:
         """How long one takes."""
 
 
-def _learn(runner: Runner, room: int, clock: Clock) -> Lesson | str:
-    """Prepare the example once more; or why hands cannot do what `prepare` does."""
+def learn(runner: Runner, room: int, clock: Clock) -> Lesson | str:
+    """Prepare the example once more; or why hands cannot do what `prepare` does, as far as it is seen here."""
     model = runner.model
     if model.example is None:
         return "there is no `example` to learn from; set one on the class"

@@ -22,8 +22,9 @@ from msgspec.structs import replace
 
 from timebound.backends.base import in_slot
 from timebound.clock import Clock, MonotonicClock
-from timebound.devices.base import current_device, run_on_device, take_usage
+from timebound.devices.base import Device, current_device, run_on_device, take_usage
 from timebound.handlers.model import Handler, HandlerModel
+from timebound.importer import describe
 from timebound.log import set_up_logging
 from timebound.model import doubtful_attributes
 from timebound.target import load_models, sentence
@@ -124,8 +125,7 @@ def _open(load: messages.Load) -> tuple[Mapping[str, Runner], messages.Ready, li
         doubts += notes.values()
         rooms = [area.receive for area in hands.areas[:slots]]
         if device is not None:
-            for area in [area for area in hands.areas[:slots] if area.rows]:
-                device.pin(area.rows)
+            doubts += _pin(device, [area.rows for area in hands.areas[:slots] if area.rows])
     _return_memory()
     left = device.free_bytes() if device is not None else None
     taken = max(0, free - left) if free is not None and left is not None else 0
@@ -137,7 +137,21 @@ def _open_hands(load: messages.Load, slots: int, clock: Clock) -> Hands | None:
     count = load.plan.hands_for(has_device=current_device() is not None)
     if not count:
         return None
-    return Hands(load.plan, count, slots, messages.NICENESS - load.niceness, clock)
+    try:
+        return Hands(load.plan, count, slots, messages.NICENESS - load.niceness, clock)
+    except OSError as error:  # a sandbox may forbid memory without a name
+        log.warning("the worker prepares by itself, there is no memory to share: %s", error)
+        return None
+
+
+def _pin(device: Device, areas: list[memoryview]) -> list[str]:
+    """Let the device copy from there by itself; without that it takes longer, and no more."""
+    try:
+        for area in areas:
+            device.pin(area)
+    except RuntimeError as error:
+        return [f"prepared rows are copied once more on their way to {device.name}: {describe(error)}"]
+    return []
 
 
 def _lower(niceness: int) -> None:

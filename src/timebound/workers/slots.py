@@ -77,6 +77,10 @@ class Slot(wire.Channel):
         self._dispatch.report(self, head.report)
 
 
+_AGAIN = ("suspect", "after_loss")
+"""Why a batch was chosen that a worker may have died of."""
+
+
 class Chosen(Protocol):
     """What a slot must know of a batch; the scheduler's."""
 
@@ -98,7 +102,7 @@ class Slots:
         if batch.server is not None and batch.is_at_once:
             cores = max(2, cores)  # on a device it is a word, and no number
         lengths = [len(body) for body in bodies]
-        is_suspect = batch.reason == "suspect"
+        is_suspect = batch.reason in _AGAIN
         facts = (batch.quiet_s, is_suspect, batch.sure)
         slot.start(messages.Compute(batch.id, batch.model, lengths, ask_after_s, cores, votes, *facts), bodies)
 
