@@ -246,3 +246,14 @@ def handle(data, context):
     assert len(found) <= 101
     assert "other" in found
     assert runner.handler.measures.take() == []
+
+
+def test_fallbacks_of_two_archives_may_lie_in_files_of_one_name(tmp_path: Path) -> None:
+    models = []
+    for name in ("one", "two"):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "fallback.py").write_text(f"def guess(row):\n    return [{name!r}, sorted(row)]\n")
+        models.append(runner_of(folder, ECHO, "timebound: {fallback: fallback.py:guess}").model)
+    for _ in range(2):
+        assert [model.fallback(asked(b"x")) for model in models] == [["one", ["body"]], ["two", ["body"]]]
