@@ -225,5 +225,5 @@ def example_body(example: Any) -> bytes:
         try:
             return msgspec.json.encode(example)
         except TypeError as error:
-            raise SetupError(f"example is no JSON: {error}; use plain numbers, texts and lists") from None
+            raise SetupError(f"example is not JSON: {error}; use plain numbers, texts and lists") from None
     raise SetupError(f"example is a {type(example).__name__}; give a dict (typed body) or bytes (raw body)")

@@ -246,7 +246,7 @@ async def serve(target: Path, config: Config, on_ready: Callable[[], None] | Non
         if stopping.is_set():
             server.kill()
             os._exit(130)
-        log.info("stopping; again to leave at once")
+        log.info("finishing open requests; Ctrl-C again quits now")
         stopping.set()
 
     loop = asyncio.get_running_loop()

@@ -167,7 +167,7 @@ def test_paths_are_made_of_names_or_given() -> None:
 def test_arrays_go_out_as_lists_and_bytes_in_a_field_as_base64() -> None:
     item = {"x": np.arange(4, dtype=np.float32).reshape(2, 2), "n": np.int64(7), "image": b"\x89PNG"}
     assert json.loads(encode(item)) == {"x": [[0, 1], [2, 3]], "n": 7, "image": "iVBORw=="}
-    with pytest.raises(BadInput, match="object is no JSON"):
+    with pytest.raises(BadInput, match="object is not JSON"):
         encode({"x": object()})
 
 

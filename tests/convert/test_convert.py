@@ -176,7 +176,7 @@ def test_mistakes_are_named(tmp_path: Path, net: str) -> None:
     assert "needs the name of a function" in complaint(net.removesuffix(":make"), out)
     assert "has no function 'gone'" in complaint(net.replace(":make", ":gone"), out)
     assert "must return a torch.nn.Module" in complaint(net.replace(":make", ":wrong"), out)
-    assert "those are what can be converted" in complaint(folder / "net.txt", out)
+    assert "cannot convert " in complaint(folder / "net.txt", out)
     assert "is no input; write it as" in complaint(script, out, inputs=["x"])
     assert "samples not found" in complaint(script, out, samples=folder / "gone.npz")
     assert "it holds no .npy or .npz files" in complaint(script, out, samples=folder / "empty")

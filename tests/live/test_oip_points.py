@@ -162,7 +162,7 @@ POINTS: dict[str, Callable[[Ways], object]] = {
         list(w.infer("kinds", 400, inputs=[])) == ["error"]
     ),
     "an unknown model is an error": lambda w: "unknown model" in w.infer("nobody", 404)["error"],
-    "a body that is no JSON is an error": lambda w: (
+    "a body that is not JSON is an error": lambda w: (
         w.http.post("/v2/models/kinds/infer", content=b"{").status_code == 400
     ),
     "ModelInfer answers with raw contents in the order of outputs": lambda w: (

@@ -45,7 +45,7 @@ BROKEN = [
     ("kubernetes/overlays/load/kustomization.yaml", "resources:", "resource:", "unknown key 'resource'"),
     ("ecs.yaml", "Ref: Targets", "Ref: Tragets", "'Tragets' is referred to"),
     ("ecs.yaml", "${Redis.PrimaryEndPoint.Address}", "${Radis.PrimaryEndPoint.Address}", "'Radis.Prim"),
-    ("ecs.yaml", '{ "widgets": [', '{ "widgets": [,', "the dashboard is no JSON"),
+    ("ecs.yaml", '{ "widgets": [', '{ "widgets": [,', "the dashboard is not JSON"),
     ("ecs.yaml", '["Timebound/hello", "queue_seconds"]', '["Timebound/hello", "queue_second"]', "no filter makes"),
     ("ecs.yaml", '"width": 12', '"widht": 12', "unknown key 'widht'"),
     ("systemd/hello.service", "[Service]", "[Servise]", "[Servise] is no section"),

@@ -77,7 +77,7 @@ def test_a_folder_of_pictures_and_bodies_is_read_by_name(tmp_path: Path) -> None
         (Typed, "nowhere", "samples folder not found"),
         (Typed, [{"body": {}}], 'give {"title"'),
         (Typed, ["text"], 'give {"title"'),
-        (Typed, [{"title": "t", "body": object()}], "is no JSON"),
+        (Typed, [{"title": "t", "body": object()}], "is not JSON"),
         (Raw, [{"title": "t", "body": 7}], "give bytes or a text"),
         (Raw, [{"title": "t", "body": ""}] * (MOST + 1), "at most 100"),
         (Raw, [{"title": "t", "body": b"x" * 4_000_000}], "give smaller ones"),

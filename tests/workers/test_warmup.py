@@ -180,7 +180,7 @@ def test_a_model_that_forgets_the_batch_axis_is_found_out() -> None:
 
 def test_an_example_that_does_not_fit_the_request_names_the_field() -> None:
     assert complaint(variant(Typed, example={"id": 7, "size": 1, "mode": "good"})) == (
-        "variant: decoding refused the example (field id): Expected 'str', got 'int'; mend one of the two"
+        "variant: decoding refused the example (field id): Expected 'str', got 'int'; fix `example` or `Request`"
     )
 
 

@@ -26,7 +26,7 @@ class Answer(msgspec.Struct, Generic[Value], frozen=True, kw_only=True):
     """A model's answer and how it came about."""
 
     value: Value
-    """What the JSON says, as `type=` wants it; the bytes of an answer that is no JSON."""
+    """What the JSON says, as `type=` wants it; the bytes of an answer that is not JSON."""
     body: bytes
     """The answer as it came."""
     media: str

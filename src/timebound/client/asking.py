@@ -211,7 +211,7 @@ def _as_list(thing: Any) -> Any:
     # numpy's arrays and numbers, and torch's: known by what they can do, so that neither need be imported.
     if hasattr(thing, "tolist"):
         return thing.tolist()
-    raise TypeError(f"{type(thing).__name__} is no JSON; give numbers, texts, lists, dictionaries, arrays or bytes")
+    raise TypeError(f"{type(thing).__name__} is not JSON; give numbers, texts, lists, dictionaries, arrays or bytes")
 
 
 def _path(*parts: str) -> str:

@@ -26,7 +26,7 @@ def open_source(text: str, *, inputs: Sequence[str] | None = None, weights: Path
     if path.suffix == ".py" and not function:
         raise SetupError(f"{file} needs the name of a function that makes the network, as in {file}:make")
     if not function and path.suffix not in (".pt", ".pt2"):
-        raise SetupError(f"{file} is no .onnx, .pt2 or .pt file, nor net.py:make, and those are what can be converted")
+        raise SetupError(f"cannot convert {file}: give an .onnx, .pt2 or .pt file, or net.py:make")
     from timebound.backends.torch import torch  # imported here: converting ONNX files needs no torch
 
     if not function:

@@ -148,9 +148,9 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
     try:
         found = json.loads(_read(file))
     except (ValueError, RecursionError) as error:
-        raise SetupError(f"{FOLDER}/{FILE} of {folder.name} is no JSON: {error}") from None
+        raise SetupError(f"{FOLDER}/{FILE} of {folder.name} is not JSON: {error}") from None
     if not isinstance(found, dict):
-        raise SetupError(f"{FOLDER}/{FILE} of {folder.name} is no JSON object")
+        raise SetupError(f"{FOLDER}/{FILE} of {folder.name} is not a JSON object")
     return found
 
 

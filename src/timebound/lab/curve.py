@@ -66,7 +66,9 @@ def measure(runner: Runner, body: bytes, batch: int, budget_s: float, clock: Clo
             if runner.model.example is None:
                 cure = "give it an example (in an archive: `timebound: {example: FILE}` of model-config.yaml)"
                 raise SetupError(f"{runner.name} does not answer a made-up body; {cure}")
-            raise SetupError(f"{runner.name} cannot answer its own example in a batch of {batch}; mend one of the two")
+            raise SetupError(
+                f"{runner.name} cannot answer its own example in a batch of {batch}; fix `example` or `infer`"
+            )
         timings.append(report.timing)
     stages = {
         name: median(getattr(timing, name) for timing in timings) for name in ("prepare_s", "infer_s", "finish_s")

@@ -148,7 +148,7 @@ def _dashboard(body: str, made: set[tuple[str, str]]) -> str:
     try:
         widgets = json.loads(body)["widgets"]
     except (ValueError, KeyError, TypeError) as error:
-        return f"the dashboard is no JSON with widgets: {error}"
+        return f"the dashboard is not JSON with widgets: {error}"
     for widget in widgets:
         wrong = unknown(widget, {"type", "x", "y", "width", "height", "properties"}, "a widget of the dashboard")
         if wrong:

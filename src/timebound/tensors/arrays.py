@@ -200,7 +200,7 @@ def plain(value: Any) -> Any:
     """What numpy's values are to JSON; for an encoder's `enc_hook`."""
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
-    raise TypeError(f"an answer holds a {type(value).__name__}, which JSON cannot say; convert it in finish()")
+    raise TypeError(f"an answer holds a {type(value).__name__}, which is not JSON-serialisable; convert it in finish()")
 
 
 def written(name: str, datatype: str, value: Any, *, is_binary: bool) -> tuple[Part, bytes]:

@@ -49,7 +49,7 @@ def _from_entry(entry: Any, *, is_raw: bool, where: str) -> Sample:
     try:
         return Sample(title, msgspec.to_builtins(body))
     except TypeError as error:
-        raise SetupError(f"{where}: sample {title!r} is no JSON: {error}; use plain numbers, texts, lists") from None
+        raise SetupError(f"{where}: sample {title!r} is not JSON: {error}; use plain numbers, texts, lists") from None
 
 
 def _from_folder(cls: type[Model], schema: dict[str, Any] | None, where: str) -> Iterator[Sample]:

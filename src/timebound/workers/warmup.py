@@ -137,7 +137,9 @@ def _first_paragraph(cls: type[Model]) -> str:
 
 def _walk(runner: Runner, body: bytes, what: str, count: int = 1) -> Any:
     model, stage = runner.model, "decoding"
-    cure = "set `example` on the class to a body it can answer" if what != "the example" else "mend one of the two"
+    cure = (
+        "set `example` on the class to a body it can answer" if what != "the example" else "fix `example` or `Request`"
+    )
     try:
         request = runner.decode(body)
         stage = "prepare()"
