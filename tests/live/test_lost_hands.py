@@ -20,7 +20,7 @@ pytestmark = pytest.mark.live
 
 @pytest.fixture(scope="module")
 def serving() -> Iterator[Serving]:
-    with Serving(MODELS / "handed.py", "--workers", "1", "--slots", "1", "--hands", "2") as serving:
+    with Serving(MODELS / "handed.py", "--workers", "1", "--slots", "1", "--hands", "2", "--deadline", "20") as serving:
         yield serving
 
 

@@ -14,7 +14,7 @@ import timebound as tb
 
 class Handed(tb.Model):
     path = "/handed"
-    deadline = 20.0
+    deadline = 2.0
     max_batch = 32
     example: ClassVar[Any] = {"n": 1}
 

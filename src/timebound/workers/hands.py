@@ -35,11 +35,12 @@ INBOX_BYTES = 65 << 20
 LEARN_S = 120.0
 """Hands that are not up after so long are not waited for."""
 _LOOK_EVERY_S = 0.05
-_LEAST_HANG_S = 0.3
 _HANG_FACTOR = 10.0
-"""A hand hangs at an item that takes so many times longer than any before, and longer than the least."""
+"""A hand hangs at an item that takes so many times longer than any lately, and longer than its order allows."""
 _FORGETS = 0.98
 """With each part, the longest time counts less."""
+_WAITS = "RD"
+"""For a core, or for a disk: nothing that it could do about it."""
 _COMPUTES, _PATIENCE = 0.5, 10.0
 """One that runs must also have computed for this share of that time, or have been given so many times more."""
 _OWN_DOING_DEATHS, _DEATHS = 2, 3
@@ -56,9 +57,11 @@ _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEX
 class Order:
     """One batch while it is prepared: what hands said of it, by place."""
 
-    def __init__(self, slot: int, model: str, *, is_suspect: bool) -> None:
+    def __init__(self, slot: int, model: str, *, hang_s: float, is_suspect: bool) -> None:
         self.slot = slot
         self.model = model
+        self.hang_s = hang_s
+        """A hand may be at one item for so long at least."""
         self.is_suspect = is_suspect
         """Whether one of its items may have killed a worker."""
         self.left = 0
@@ -196,19 +199,26 @@ class Hands:
 
     def _look(self) -> None:
         """End hands that hang; the foreman then hears that they are gone."""
-        now, limit_s = self._clock.now(), max(_LEAST_HANG_S, _HANG_FACTOR * self._slowest_s)
+        now = self._clock.now()
         with self._lock:
             for hired in self._hired.values():
                 row, since = self._board.read(hired.number)
                 if row < 0:  # it has not begun
                     since = hired.given
-                if not hired.parts or now - since < limit_s or hired.ended_as is not None:
+                if not hired.parts or hired.ended_as is not None:
+                    continue
+                limit_s = max(hired.parts[0].order.hang_s, _HANG_FACTOR * self._slowest_s)
+                if now - since < limit_s:
                     continue
                 state, used_s = _state_of(hired.pid)
                 if hired.seen is None or hired.seen[0] != since:
                     hired.seen = since, used_s
                     continue
-                if state == "R" and used_s - hired.seen[1] < _COMPUTES * limit_s and now - since < _PATIENCE * limit_s:
+                if (
+                    state in _WAITS
+                    and used_s - hired.seen[1] < _COMPUTES * limit_s
+                    and now - since < _PATIENCE * limit_s
+                ):
                     continue
                 hired.ended_as = Loss.STOPPED if state in "Tt" else Loss.HUNG
                 os.kill(hired.pid, signal.SIGKILL)

@@ -29,6 +29,8 @@ _PARTS_EACH = 3
 """Parts of a batch for each hand, so that none has to wait long for the slowest."""
 _SEEN, _ODD = 64, 0.5
 """After so many items it is judged whether too large a share of them has another form than the example."""
+_HANG = 0.3
+"""Of the deadline, that one item may take: less than the gateway allows the batch, or the worker would be ended."""
 _MOST_BYTES = 256 << 20
 """Of one slot's rows: a device's worker pins them."""
 
@@ -116,6 +118,7 @@ class Preparation:
         self._room = lesson.room
         self._clock = clock
         self._item_s = lesson.item_s
+        self._hang_s = _HANG * type(runner.model).deadline
         self._rows: dict[int, list[Any]] = {}
         self._seen = self._odd = 0
         self._wants_requests = type(runner.model).finish is not Model.finish
@@ -133,7 +136,7 @@ class Preparation:
             return self._at_home(bodies, rows)
         if not self._hands.is_able(self._runner.name) or self._is_in_vain():
             return self._at_home(bodies, rows)
-        order, items = Order(slot, self._runner.name, is_suspect=is_suspect), []
+        order, items = Order(slot, self._runner.name, hang_s=self._hang_s, is_suspect=is_suspect), []
         for place, body in enumerate(bodies):
             items.append((at, len(body), place))
             at += len(body)
