@@ -54,6 +54,8 @@ class Pipeline:
     finish_s: float = 25e-6
     hop_s: float = 0.4e-3
     deadline_s: float = 1.0
+    timeout_s: float = 0.0
+    """What requests bring of their own, if it is less."""
     seed: int = 1
 
 
@@ -156,7 +158,8 @@ class Loop:
     def _arrive(self, sent: float) -> None:
         number = next(self._numbers)
         self._sent[number] = sent
-        ticket = Ticket(number, "model", sent + self._pipeline.deadline_s, self._now)
+        limit_s = self._pipeline.timeout_s or self._pipeline.deadline_s
+        ticket = Ticket(number, "model", sent + limit_s, self._now)
         self._at(ticket.deadline - 0.010, self._guard, ticket)
         if self._scheduler.offer(ticket, self._now) is not None:
             self._miss(ticket)

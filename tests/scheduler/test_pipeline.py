@@ -68,3 +68,10 @@ def test_an_ensemble_loses_nothing_by_being_anytime_while_all_of_it_fits(clients
 def test_a_lone_client_of_an_ensemble_gets_all_members_at_once() -> None:
     pipeline = Pipeline(members=5)
     assert Loop(pipeline, 1).run().p50_s < pipeline.together * pipeline.device_s(1) + 0.0015
+
+
+def test_requests_in_more_of_a_hurry_than_their_model_get_as_many_members() -> None:
+    hurried = Pipeline(members=5, timeout_s=0.25)
+    seen = Loop(hurried, rate=1.5 * ceiling(hurried)).run()
+    assert seen.unanswered < 0.005 * seen.rate
+    assert seen.members >= 3.1

@@ -157,6 +157,11 @@ class View:
     def slack(self, ticket_deadline: float) -> float:
         return ticket_deadline - self.margin - self.start
 
+    def allowed_s(self, deadline_s: float) -> float:
+        """This, or the time that the most urgent of those who wait gave themselves from the start, if that is less."""
+        heads = [queue.by_deadline.first[2] for lane in self.lanes for queue in lane.firsts()]
+        return min([deadline_s, *(head.deadline - head.arrived for head in heads)])
+
     @property
     def fits(self) -> bool:
         """Does the whole backlog of first attempts fit, with one member each?"""
@@ -224,7 +229,9 @@ class DeadlineFirst:
     def goes_on(self, view: View, level: int, seconds: float, deadline_s: float) -> bool:
         """Only while everybody who waits would get as many members."""
         self._look(view)
-        return not self._is_overloaded and view.backlog_fits(level, seconds, reserve_s=MEMBER_RESERVE * deadline_s)
+        if self._is_overloaded:
+            return False
+        return view.backlog_fits(level, seconds, reserve_s=MEMBER_RESERVE * view.allowed_s(deadline_s))
 
     def _look(self, view: View) -> None:
         if self._overload is not None:

@@ -20,6 +20,7 @@ class View(Protocol):
 
     @property
     def fits(self) -> bool: ...
+    def allowed_s(self, deadline_s: float) -> float: ...
     def slack(self, ticket_deadline: float) -> float: ...
     def due(self, lane: LaneView, batch: int) -> float: ...
     def backlog_fits(
@@ -93,4 +94,4 @@ def fits_with_reserve(view: View, reserve: float) -> bool:
     """Ensembles alone are behind as well when one member each just fits: that backlog would delay full answers."""
     if any(lane.estimate.members == 1 for lane in view.lanes):
         return True
-    return view.backlog_fits(1, reserve_s=reserve * min(lane.deadline_s for lane in view.lanes))
+    return view.backlog_fits(1, reserve_s=reserve * view.allowed_s(min(lane.deadline_s for lane in view.lanes)))
