@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from math import inf
-from typing import Any
 
 from timebound.scheduler.backlog import displace
 from timebound.scheduler.device import Devices
@@ -11,14 +10,13 @@ from timebound.scheduler.firsts import cut_to_known
 from timebound.scheduler.policy import DeadlineFirst, Plan, Policy, View
 from timebound.scheduler.queue import Lane
 from timebound.scheduler.recovery import MIN_RETRY_AFTER_S, Recovery
-from timebound.scheduler.saved import renew_model, restore_model, save_model
+from timebound.scheduler.roster import Roster
 from timebound.scheduler.served import InFlight, LaneView, Served
-from timebound.scheduler.staircase import seed
 from timebound.scheduler.survivors import Survivors, Trouble, grow, next_part
-from timebound.scheduler.ticket import Batch, ModelSpec, Phase, Server, SetAside, Step, Ticket, Verdict
+from timebound.scheduler.ticket import Batch, Phase, Server, SetAside, Step, Ticket, Verdict
 
 
-class Scheduler(Recovery):
+class Scheduler(Roster, Recovery):
     """Decides. The caller tells what happens, with `now` in seconds of a monotonic clock, and does what it hears.
 
     After `offer`, `take` and `batch_lost` ask `set_aside()` for tickets that were given up.
@@ -38,53 +36,11 @@ class Scheduler(Recovery):
 
     # ------------------------------------------------------------------ set-up
 
-    def add_model(self, spec: ModelSpec, profile: dict[str, Any] | None = None) -> None:
-        """Serve this model; `profile` is its part of an earlier `profile()`. A known model keeps what it learned."""
-        known = self._models.get(spec.name)
-        if known is not None:
-            renew_model(known, spec)
-        served = known or self._models.setdefault(spec.name, Served(spec))
-        if profile and known is None:
-            restore_model(served, profile)
-        if spec.step_s:
-            seed(served.estimate, spec)
-
-    def remove_model(self, name: str) -> list[Ticket]:
-        """Stop serving a model; its waiting tickets are returned."""
-        served = self._models.pop(name)
-        waiting = [e[2] for lane in served.lanes.values() for queue in lane.queues for e in queue.by_deadline]
-        for ticket in waiting:
-            ticket.phase, ticket.lane, ticket.place = Phase.ACCEPTED, None, None
-        return waiting + self._trouble.remove_model(name)
-
     def set_slots(self, slots: int, servers: int | None = None) -> None:
         """How many slots are alive now, busy ones included; and how many servers if devices are shared by slots."""
         self._slots, self._servers = slots, slots if servers is None else servers
         if servers is not None and self._devices is None:
             self._running = self._devices = Devices(self._running)
-
-    def observe(self, model: str, batch: int, size: float, seconds: float, member: int = 0) -> None:
-        """A duration measured outside of `take`, on the same way to the worker and back."""
-        self._models[model].estimate.observe(batch, size, seconds, member)
-
-    def guess(self, model: str, seconds: float) -> None:
-        """What one item took at warm-up, through all members: a first guess, without the way to the worker."""
-        estimate = self._models[model].estimate
-        estimate.guess(seconds / estimate.members)
-
-    def profile(self) -> dict[str, Any]:
-        """What was learned, JSON-able, by model."""
-        known = {name: served for name, served in self._models.items() if served.estimate.known}
-        saved = {name: {**save_model(served), "margin_s": round(self.margin_s, 5)} for name, served in known.items()}
-        if (devices := self._devices) is not None:
-            for name, learned in saved.items():
-                learned["apart_s"] = round(devices.apart_s(name, known[name].estimate.largest_batch), 6)
-        return saved
-
-    @property
-    def devices(self) -> int:
-        """How many devices there are that slots share."""
-        return self._servers if self._devices is not None else 0
 
     # ------------------------------------------------------------------ tickets in
 
