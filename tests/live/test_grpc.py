@@ -105,11 +105,13 @@ def slow(seconds: float) -> Any:
 
 
 def ask(channel: Any, request: Any, **more: Any) -> tuple[Any, dict[str, str]]:
-    """The answer and its trailing metadata; raises `grpc.RpcError`."""
+    """The answer, and its trailing metadata and parameters; raises `grpc.RpcError`."""
     body = request if isinstance(request, bytes) else request.SerializeToString()
     call = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
-    answer, told = call.with_call(body, timeout=more.pop("timeout", 20), **more)
-    return Response.FromString(answer), dict(told.trailing_metadata())
+    said, told = call.with_call(body, timeout=more.pop("timeout", 20), **more)
+    answer = Response.FromString(said)
+    how = {name: parameter.string_param for name, parameter in answer.parameters.items()}
+    return answer, dict(told.trailing_metadata()) | how
 
 
 def refused(channel: Any, request: Any, **more: Any) -> tuple[grpc.StatusCode, str, dict[str, str]]:
@@ -254,7 +256,7 @@ def test_models_are_unloaded_and_loaded_by_the_operator_alone(client: Any, files
 def test_several_items_are_scheduled_each_by_itself_and_put_together_again(channel: Any) -> None:
     answer, told = ask(channel, kinds(b"a", b"b", b"c"), metadata=[("x-request-id", "mine")])
     assert texts_of(answer) == [b"A", b"B", b"C"]
-    assert (told["timebound-quality"], told["timebound-source"], told["x-request-id"]) == ("full", "computed", "mine")
+    assert (told["timebound_quality"], told["timebound_source"], told["x-request-id"]) == ("full", "computed", "mine")
     code, said, _ = refused(channel, kinds(b"a", b"bad"))
     assert code == grpc.StatusCode.INVALID_ARGUMENT
     assert said.startswith("item 1: input 'text'")
@@ -303,8 +305,8 @@ def test_messages_that_do_not_come_hold_memory_for_so_long_and_not_more_than_the
 
 def test_a_key_makes_two_requests_one(channel: Any) -> None:
     metadata = [("idempotency-key", "k1")]
-    assert ask(channel, kinds(b"a"), metadata=metadata)[1]["timebound-source"] == "computed"
-    assert ask(channel, kinds(b"a"), metadata=metadata)[1]["timebound-source"] == "stored"
+    assert ask(channel, kinds(b"a"), metadata=metadata)[1]["timebound_source"] == "computed"
+    assert ask(channel, kinds(b"a"), metadata=metadata)[1]["timebound_source"] == "stored"
     code, said, _ = refused(channel, kinds(b"b"), metadata=metadata)
     assert (code, "another body" in said) == (grpc.StatusCode.FAILED_PRECONDITION, True)
 
@@ -312,9 +314,9 @@ def test_a_key_makes_two_requests_one(channel: Any) -> None:
 def test_the_id_is_the_key_of_a_model_that_wants_one(channel: Any) -> None:
     request = numbers("named", text=("BYTES", [1], [b"x"]))
     request.id = "order-7"
-    assert ask(channel, request)[1]["timebound-source"] == "computed"
+    assert ask(channel, request)[1]["timebound_source"] == "computed"
     answer, told = ask(channel, request)
-    assert (answer.id, told["timebound-source"]) == ("order-7", "stored")
+    assert (answer.id, told["timebound_source"]) == ("order-7", "stored")
 
 
 def test_a_model_that_is_late_gives_its_fallback_and_says_so(tmp_path: Path) -> None:
@@ -324,10 +326,9 @@ def test_a_model_that_is_late_gives_its_fallback_and_says_so(tmp_path: Path) -> 
         grpc.insecure_channel(address(serving)) as channel,
     ):
         request = numbers("careful", id=("BYTES", [1], [b"a"]), gate=("BYTES", [1], [str(tmp_path / "gate").encode()]))
-        answer, told = ask(channel, request, metadata=[("timebound-timeout-ms", "400")])
+        _, told = ask(channel, request, metadata=[("timebound-timeout-ms", "400")])
         gate.open()
-    assert told["timebound-quality"] == "fallback"
-    assert answer.parameters["timebound_quality"].string_param == "fallback"
+    assert told["timebound_quality"] == "fallback"
 
 
 def test_a_server_that_leaves_answers_what_it_took_and_refuses_the_rest(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote
 
@@ -98,6 +99,7 @@ def _bytes(value: str | bytes) -> bytes:
     return value if isinstance(value, bytes) else value.encode()
 
 
+@lru_cache(4096)
 def address_of(peer: str) -> str:
     """The address in what gRPC calls a peer: ipv4:127.0.0.1:50123, ipv6:%5B::1%5D:50123 or unix:PATH."""
     kind, _, rest = peer.partition(":")

@@ -86,7 +86,7 @@ class Reading:
 
     async def read(self, context: Any) -> tuple[bytes, Hold | None]:
         """The only message of a call, and what it holds; raises `RequestError` if it does not come or has no room."""
-        wait = _Wait(self._held.hold(), self._max_body, self._timeout_s)
+        wait = _Wait(self._held, self._max_body, self._timeout_s)
         try:
             body = await context.read()
         except asyncio.CancelledError:
@@ -112,10 +112,11 @@ class Reading:
 class _Wait:
     """Watches over a message that is awaited: whether there is room for it, and whether it comes in time."""
 
-    __slots__ = ("_max_body", "_task", "_timeout_s", "_timer", "hold", "refusal")
+    __slots__ = ("_held", "_max_body", "_task", "_timeout_s", "_timer", "hold", "refusal")
 
-    def __init__(self, hold: Hold, max_body: int, timeout_s: float) -> None:
-        self.hold = hold
+    def __init__(self, held: Held, max_body: int, timeout_s: float) -> None:
+        self._held = held
+        self.hold: Hold | None = None
         self.refusal: RequestError | None = None
         self._max_body = max_body
         self._timeout_s = timeout_s
@@ -123,6 +124,7 @@ class _Wait:
         self._timer = asyncio.get_running_loop().call_later(min(_SOON_S, timeout_s), self._count)
 
     def _count(self) -> None:
+        self.hold = self._held.hold()
         if not self.hold.reach(self._max_body):
             self._refuse(no_room())
             return

@@ -27,11 +27,6 @@ _LIGHT_TO_PRINT = 256_000
 _RAW = varint(6 << 3 | LENGTH)
 """The tag of `raw_output_contents`."""
 
-_METADATA = (
-    "x-request-id: %s\r\ntimebound-quality: %s\r\ntimebound-source: %s\r\ntimebound-members: %s\r\n"
-    "timebound-batch: %d\r\n"
-)
-
 _as_infer = msgspec.msgpack.Decoder(Infer).decode
 
 
@@ -85,8 +80,8 @@ class RpcInference:
         worst = worst_of(answered)
         version = worst.version or questions[0].version or self._info.version
         how = worst.quality.value, worst.source.value, f"{worst.members}/{worst.of_members}"
-        head = _METADATA % (questions[0].id, *how, worst.batch_size)
-        return 200, head.encode(), response(_model(self._info.base, version), infer.id, _how(*how), columns)
+        head = b"x-request-id: %b\r\n" % questions[0].id.encode()
+        return 200, head, response(_model(self._info.base, version), infer.id, _how(*how), columns)
 
     def refuse(self, error: RequestError, request_id: str) -> Reply:
         return refused(error, request_id)
