@@ -343,8 +343,7 @@ def test_a_server_that_leaves_answers_what_it_took_and_refuses_the_rest(tmp_path
         idle = channel.stream_stream("/inference.GRPCInferenceService/ModelStreamInfer")(iter(queue.Queue().get, None))
         eventually(lambda: serving.gauge("grpc_calls_open") == 1, "the call is open")
         serving.signal(signal.SIGTERM)
-        serving.wait_for_line("stopping")
-        with pytest.raises(grpc.RpcError) as ended:
+        with pytest.raises(grpc.RpcError) as ended:  # it waits until then
             next(idle)
         assert ended.value.code() == grpc.StatusCode.UNAVAILABLE
         assert refused(channel, request, timeout=2)[0] == grpc.StatusCode.UNAVAILABLE
