@@ -171,3 +171,11 @@ def test_everybody_who_watches_gets_the_same_bytes_and_who_is_behind_is_let_go()
         assert len([each async for each in one]) < 10
 
     asyncio.run(run())
+
+
+def test_batches_that_are_over_make_a_trace() -> None:
+    world = World()
+    world.events.emit(BatchFinished.of(RUN, Report([], TIMING, 1, 1), 0.02, "complete"))
+    name, span = world.live.timeline.trace()
+    assert (name["ph"], name["args"]) == ("M", {"name": "slot 1.0"})
+    assert (span["ph"], span["ts"], span["dur"], span["tid"]) == ("X", 100_000_000, 20_000, 1)

@@ -10,7 +10,7 @@ import msgspec
 
 from timebound.events import Answered, Events, Refused
 from timebound.observe.rings import Recent
-from timebound.types import Quality, Source, Timing
+from timebound.types import Quality, Run, Source, Timing
 
 KEPT = 4_096
 _NO_TIME = Timing()
@@ -39,7 +39,7 @@ class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
     of_members: int = 0
 
 
-class Past(msgspec.Struct, frozen=True):
+class Past(msgspec.Struct, frozen=True, gc=False):
     """One request that is over: what its budget was, and what its answer says of where it went."""
 
     id: str
@@ -54,8 +54,7 @@ class Past(msgspec.Struct, frozen=True):
     queue_s: float = 0.0
     timing: Timing = _NO_TIME
     predicted_s: float | None = None
-    batch: int | None = None
-    slot: str = ""
+    run: Run | None = None
 
 
 class Decisions:
@@ -89,10 +88,12 @@ class Decisions:
         self._past.put(
             Past(
                 question.id, question.model, result.version, event.status, limit_s, event.seconds,
-                code or result.quality.value, result.source.value, result.queue_s, result.timing,
-                *((None, None, "") if run is None else (run.predicted_s, run.id, run.slot)),
+                code or result.quality, result.source, result.queue_s, result.timing, None, run,
             )
         )  # fmt: skip
+        is_plain = not code and result.quality is Quality.FULL and result.source is Source.COMPUTED
+        if is_plain and event.seconds <= limit_s:
+            return
         kind = _kind(event, code, limit_s)
         if kind:
             self.recent.put(
@@ -144,13 +145,15 @@ def budget(past: Past, margin_s: float) -> dict[str, Any]:
         parts.append({"part": name, "ms": _ms(took_s)})
     last = "waiting" if not past.source else {"joined": "joined", "stored": "store"}.get(past.source, "way")
     parts.append({"part": last, "ms": _ms(left_s)})
-    has_limit = past.limit_s != inf
+    has_limit, run = past.limit_s != inf, past.run
+    predicted_s = past.predicted_s if run is None else run.predicted_s
     return {
         "request": past.id, "model": past.model, "version": past.version, "status": past.status,
-        "outcome": past.outcome, "source": past.source, "batch": past.batch, "slot": past.slot, "parts": parts,
+        "outcome": str(past.outcome), "source": str(past.source), "batch": None if run is None else run.id,
+        "slot": "" if run is None else run.slot, "parts": parts,
         "total_ms": _ms(past.seconds), "deadline_ms": _ms(past.limit_s) if has_limit else None,
         "margin_ms": _ms(min(margin_s, past.limit_s)) if has_limit else None,
-        "predicted_ms": None if past.predicted_s is None else _ms(past.predicted_s),
+        "predicted_ms": None if predicted_s is None else _ms(predicted_s),
     }  # fmt: skip
 
 

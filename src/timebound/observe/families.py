@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
@@ -55,7 +55,7 @@ def _exemplar(example: tuple[str, float] | None) -> Exemplar | None:
     return Exemplar({"request_id": example[0]}, example[1])
 
 
-Counts: TypeAlias = defaultdict[tuple[str, ...], float]
+Counts: TypeAlias = defaultdict[tuple[Any, ...], float]
 Histograms: TypeAlias = defaultdict[tuple[str, ...], Histogram]
 
 

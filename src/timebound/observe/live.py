@@ -19,7 +19,7 @@ from timebound.observe.decisions import Decision, Decisions, budget
 from timebound.observe.pace import KEPT_S, Pace
 from timebound.observe.rings import Recent, Ring
 from timebound.observe.stream import Stream
-from timebound.observe.timeline import Ran, Timeline
+from timebound.observe.timeline import Over, Timeline, shown
 from timebound.types import ModelInfo
 
 _STANDING = ("load", "in_time_ratio", "utilisation", "queue_s", "queued", "waiting", "margin_ms", "gateway_cpu",
@@ -73,12 +73,13 @@ class Live:
 
     # ------------------------------------------------------------------ events
 
-    def _pace(self, model: str) -> Pace | None:
-        pace = self._models.get(model)
-        if pace is None and len(self._models) < _MOST_MODELS:
-            pace = self._models[model] = Pace()
-            for _ in range(min(KEPT_S, self._times_kept)):  # its rows are as many as everybody's
-                pace.turn()
+    def _pace(self, model: str) -> Pace:
+        """A model's own, made when it is first asked; of too many models that of all."""
+        if len(self._models) >= _MOST_MODELS:
+            return self._all
+        pace = self._models[model] = Pace()
+        for _ in range(min(KEPT_S, self._times_kept)):  # its rows are as many as everybody's
+            pace.turn()
         return pace
 
     @property
@@ -86,22 +87,15 @@ class Live:
         return len(self._times.columns()["at"])
 
     def _answered(self, event: Answered) -> None:
-        self._all.answered(event)
-        pace = self._pace(event.request.model)
-        if pace is not None:
-            pace.answered(event)
+        model = event.request.model
+        (self._models.get(model) or self._pace(model)).answered(event)
 
     def _refused(self, event: Refused) -> None:
-        self._all.refused(event)
-        pace = self._pace(event.model)
-        if pace is not None:
-            pace.refused(event)
+        (self._models.get(event.model) or self._pace(event.model)).refused(event)
 
     def _started(self, event: BatchStarted) -> None:
-        self._all.started(event)
-        pace = self._pace(event.model.partition("@")[0])
-        if pace is not None:
-            pace.started(event)
+        model = event.model.partition("@")[0]
+        (self._models.get(model) or self._pace(model)).started(event)
 
     def _worker_down(self, event: WorkerDown) -> None:
         if not event.was_asked:
@@ -117,9 +111,10 @@ class Live:
 
     def tick(self, now: float) -> None:
         """A second is over; whoever watches is told."""
-        self._all.turn()
         for pace in self._models.values():
+            self._all.add(pace)
             pace.turn()
+        self._all.turn()
         self._times.put((round(self._wall(), 3),))
         self._stood = self._stand(now)
         self._standing.put(self._stood)
@@ -146,16 +141,18 @@ class Live:
     def _second(self, now: float) -> dict[str, Any]:
         ahead = self._wall() - now
         standing = dict(zip(_STANDING, self._stood, strict=True))
-        batches = [self._batch(ran, ahead) for _, ran in self.timeline.recent.newest(self._told_batches)]
-        made = self.decisions.recent.newest(self._told_decisions)
+        left_out = max(0, self.timeline.recent.count - 1 - self._told_batches - _MOST_TOLD)
+        recent = islice(self.timeline.recent.newest(self._told_batches), _MOST_TOLD)
+        batches = [self._batch(ran, ahead) for _, ran in recent]
+        made = islice(self.decisions.recent.newest(self._told_decisions), _MOST_TOLD)
         decisions = [self._decision(number, one, ahead) for number, one in made]
         return {
             "at": round(self._wall(), 3),
             "all": self._all.last | standing,
             "models": {name: pace.last for name, pace in self._models.items()},
-            "batches": batches[:_MOST_TOLD],
-            "batches_left_out": max(0, len(batches) - _MOST_TOLD),
-            "decisions": decisions[:_MOST_TOLD],
+            "batches": batches,
+            "batches_left_out": left_out,
+            "decisions": decisions,
             "marks": [mark for _, mark in self._marks.newest(self._told_marks)],
             **self.workers(now),
         }
@@ -220,7 +217,8 @@ class Live:
         return {info.base: round(info.deadline_s * 1e3, 3) for info in self._gateway.catalogue.models.values()}
 
     @staticmethod
-    def _batch(ran: Ran, ahead: float) -> dict[str, Any]:
+    def _batch(over: Over, ahead: float) -> dict[str, Any]:
+        ran = shown(over)
         told: dict[str, Any] = msgspec.to_builtins(ran)
         started = told.pop("started") + ahead
         return {"at": round(started + ran.ms / 1e3, 4), "started": round(started, 4), **told}
@@ -230,9 +228,9 @@ class Live:
         return {**msgspec.to_builtins(made), "number": number, "at": round(made.at + ahead, 4)}
 
 
-def _is_wanted(ran: Ran, reason: str, model: str) -> bool:
-    is_of_model = not model or ran.model.partition("@")[0] == model
-    return is_of_model and (not reason or reason in (ran.reason, ran.end, "batch"))
+def _is_wanted(over: Over, reason: str, model: str) -> bool:
+    is_of_model = not model or over.run.model.partition("@")[0] == model
+    return is_of_model and (not reason or reason in (over.run.reason, over.end, "batch"))
 
 
 def _own_memory() -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -29,10 +30,10 @@ from timebound.events import (
     WorkerDown,
     WorkerUp,
 )
-from timebound.observe.families import Counts, Families
+from timebound.observe.families import Counts, Families, Histogram
 from timebound.observe.gpus import Cards, GpuNumbers
 from timebound.observe.handlers import HandlerNumbers
-from timebound.observe.judged import is_in_time, is_ours, slack_s
+from timebound.observe.judged import is_in_time, is_ours
 from timebound.observe.steps import Steps
 from timebound.types import ModelInfo
 
@@ -100,13 +101,19 @@ class Metrics(Collector):
         events.on(Degraded, self._degraded)
         events.on(Kept, lambda event: self._write_lag[event.model,].add(event.seconds))
         events.on(WorkerDown, self._worker_down)
-        self._registry = CollectorRegistry()
-        self._registry.register(self)
-        self._registry.register(HandlerNumbers(events))
-        if cards is not None:
-            self._registry.register(GpuNumbers(cards))
+        self._seen: Counts = defaultdict(int)
+        """Answers and refusals, by all that three families are made of: sorting waits for a scrape."""
+        self._timed: dict[tuple[str, str], tuple[Histogram, Histogram, Histogram]] = {}
+        """By model and version: latency, slack and queue."""
+        self._registry = self._register(HandlerNumbers(events), *([] if cards is None else [GpuNumbers(cards)]))
+
+    def _register(self, *others: Collector) -> CollectorRegistry:
+        registry = CollectorRegistry()
+        for collector in (self, *others):
+            registry.register(collector)
         for own in (ProcessCollector, PlatformCollector, GCCollector):
-            own(registry=self._registry)
+            own(registry=registry)
+        return registry
 
     def _each(self, kind: type[Any], name: str, text: str, *labels: str) -> None:
         """Count events of a kind by those of their fields that the labels name."""
@@ -125,27 +132,28 @@ class Metrics(Collector):
         return generate_latest(self._registry), CONTENT_TYPE_LATEST
 
     def _answered(self, event: Answered) -> None:
-        request, result = event.request, event.result
-        code = result.outcome.code or "ok"
-        which = (request.model, result.version or request.version)
-        self._requests[*which, str(event.status), code] += 1
-        self._latency[which].add(event.seconds, request.id)
+        request, result, seconds = event.request, event.result, event.seconds
+        code, model, version = result.outcome.code, request.model, result.version or request.version
+        self._seen[model, version, event.status, code, result.quality, result.source, is_in_time(event)] += 1
+        timed = self._timed.get((model, version)) or self._time(model, version)
+        timed[0].add(seconds, request.id)
         if request.client:
-            self._clients[request.client, code] += 1
-        in_time = is_in_time(event)
-        if in_time is not None:
-            self._due[*which, "yes" if in_time else "no"] += 1
-        if code == "ok":
-            self._answers[*which, result.quality, result.source] += 1
-            self._queue[which].add(result.queue_s)
-            self._slack[which].add(max(0.0, slack_s(event)))
+            self._clients[request.client, code or "ok"] += 1
+        if not code:
+            left_s = request.deadline - request.arrived - seconds
+            timed[1].add(left_s if left_s > 0.0 else 0.0)
+            timed[2].add(result.queue_s)
+
+    def _time(self, model: str, version: str) -> tuple[Histogram, Histogram, Histogram]:
+        which = model, version
+        found = self._timed[which] = self._latency[which], self._slack[which], self._queue[which]
+        return found
 
     def _refused(self, event: Refused) -> None:
-        which = (event.model, event.question.version if event.question is not None else "")
-        self._requests[*which, str(event.status), event.code] += 1
-        self._latency[which].add(event.seconds, event.request_id)
-        if is_ours(event):
-            self._due[*which, "no"] += 1
+        version = event.question.version if event.question is not None else ""
+        in_time = False if is_ours(event) else None
+        self._seen[event.model, version, event.status, event.code, "", "", in_time] += 1
+        self._latency[event.model, version].add(event.seconds, event.request_id)
         if event.client:
             self._clients[event.client, event.code] += 1
 
@@ -161,7 +169,19 @@ class Metrics(Collector):
     def _worker_down(self, event: WorkerDown) -> None:
         self._deaths[()] += not event.was_asked
 
+    def _sort(self) -> None:
+        """Make the families of what was counted in one."""
+        for counts in (self._requests, self._answers, self._due):
+            counts.clear()
+        for (model, version, status, code, quality, source, in_time), count in list(self._seen.items()):
+            self._requests[model, version, str(status), code or "ok"] += count
+            if not code:
+                self._answers[model, version, quality, source] += count
+            if in_time is not None:
+                self._due[model, version, "yes" if in_time else "no"] += count
+
     def collect(self) -> Iterator[Metric]:
+        self._sort()
         yield from self._families.collect()
         for name, (text, read) in self.gauges.items():
             yield GaugeMetricFamily(f"timebound_{name}", text, value=read())

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import defaultdict
 from math import nan
+from typing import Any
 
 from timebound.events import Answered, BatchStarted, Refused
 from timebound.observe.judged import is_in_time, is_ours
 from timebound.observe.rings import Ring
-from timebound.types import Quality, Source
 
 KEPT_S = 600
 
@@ -37,49 +38,58 @@ class Pace:
         self._clear()
 
     def _clear(self) -> None:
-        self._counts = dict.fromkeys(COUNTED, 0)
+        self._seen: defaultdict[tuple[Any, ...], int] = defaultdict(int)
+        self._batches = self._items = 0
         self._latencies = [0] * (len(_BOUNDS) + 1)
         self._timed = 0
 
+    def add(self, other: Pace) -> None:
+        """Count also what another counted in this second."""
+        for key, count in other._seen.items():
+            self._seen[key] += count
+        self._latencies = [one + more for one, more in zip(self._latencies, other._latencies, strict=True)]
+        self._timed += other._timed
+        self._batches += other._batches
+        self._items += other._items
+
     def turn(self) -> None:
         """The second is over."""
-        row = [*self._counts.values(), *(self._quantile_ms(share) for share in (0.5, 0.95, 0.99))]
+        row = [*self._sorted().values(), *(self._quantile_ms(share) for share in (0.5, 0.95, 0.99))]
         self.ring.put(row)
         self.last = dict(zip(self.ring.names, row, strict=True))
         self._clear()
 
     def answered(self, event: Answered) -> None:
         """A model's answer, or an item's own error."""
-        counts, result = self._counts, event.result
-        counts["asked"] += 1
+        result = event.result
+        self._seen[result.quality, result.source, result.outcome.code, event.status, is_in_time(event)] += 1
         self._latencies[bisect_left(_BOUNDS, event.seconds)] += 1
         self._timed += 1
-        in_time = is_in_time(event)
-        if in_time is not None:
-            counts["due"] += 1
-            counts["in_time"] += in_time
-        code = result.outcome.code
-        if code:
-            self._count_failure(event.status, code)
-            return
-        quality, source = result.quality, result.source
-        counts["full" if quality is Quality.FULL else "partial" if quality is Quality.PARTIAL else "fallback"] += 1
-        counts["computed" if source is Source.COMPUTED else "joined" if source is Source.JOINED else "stored"] += 1
 
     def refused(self, event: Refused) -> None:
         """Nobody's answer."""
-        self._counts["asked"] += 1
-        self._counts["due"] += is_ours(event)
-        self._count_failure(event.status, event.code)
+        self._seen["", "", event.code, event.status, False if is_ours(event) else None] += 1
 
     def started(self, event: BatchStarted) -> None:
         """A batch went out."""
-        self._counts["batches"] += 1
-        self._counts["items"] += event.size
+        self._batches += 1
+        self._items += event.size
 
-    def _count_failure(self, status: int, code: str) -> None:
-        self._counts["refused" if status in (429, 503, 504) else "failed"] += 1
-        self._counts[f"code_{code}" if f"code_{code}" in self._counts else "code_other"] += 1
+    def _sorted(self) -> dict[str, int]:
+        """What was counted, by column."""
+        counts = dict.fromkeys(COUNTED, 0)
+        counts["batches"], counts["items"] = self._batches, self._items
+        for (quality, source, code, status, in_time), count in self._seen.items():
+            counts["asked"] += count
+            counts["due"] += count * (in_time is not None)
+            counts["in_time"] += count * bool(in_time)
+            if code:
+                counts["refused" if status in (429, 503, 504) else "failed"] += count
+                counts[f"code_{code}" if f"code_{code}" in counts else "code_other"] += count
+            else:
+                counts[str(quality)] += count
+                counts[str(source)] += count
+        return counts
 
     def _quantile_ms(self, share: float) -> float:
         if not self._timed:

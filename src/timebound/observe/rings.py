@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections import deque
 from collections.abc import Iterator, Sequence
 from math import nan
 from typing import Generic, TypeVar
@@ -39,20 +40,15 @@ class Recent(Generic[T]):
     """The last `length` things; each has a number, the first 0."""
 
     def __init__(self, length: int) -> None:
-        self.length = length
-        self._things: list[T] = []
+        self._things: deque[T] = deque(maxlen=length)
         self.count = 0
         """How many there have ever been."""
 
     def put(self, thing: T) -> None:
         """Add one; the oldest makes place for it."""
-        if self.count < self.length:
-            self._things.append(thing)
-        else:
-            self._things[self.count % self.length] = thing
+        self._things.append(thing)
         self.count += 1
 
     def newest(self, after: int = -1) -> Iterator[tuple[int, T]]:
         """Those with a number above `after`, the newest first, each with its number."""
-        for number in range(self.count - 1, max(after, self.count - self.length - 1, -1), -1):
-            yield number, self._things[number % self.length]
+        yield from zip(range(self.count - 1, after, -1), reversed(self._things), strict=False)

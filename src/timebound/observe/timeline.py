@@ -8,7 +8,7 @@ import msgspec
 
 from timebound.events import BatchFinished, BatchLost, BatchStarted, Events
 from timebound.observe.rings import Recent
-from timebound.types import Run
+from timebound.types import Run, Timing
 
 KEPT = 2_048
 
@@ -36,11 +36,23 @@ class Ran(msgspec.Struct, frozen=True, omit_defaults=True):
     finish_ms: float = 0.0
 
 
+class Over(msgspec.Struct, frozen=True):
+    """A batch that is over, as it is kept: what is shown is made of it when somebody looks."""
+
+    run: Run
+    seconds: float
+    end: str
+    queued: int = 0
+    members: int = 0
+    of_members: int = 0
+    timing: Timing = Timing()
+
+
 class Timeline:
     """Listens to batches."""
 
     def __init__(self, events: Events) -> None:
-        self.recent: Recent[Ran] = Recent(KEPT)
+        self.recent: Recent[Over] = Recent(KEPT)
         self.running: dict[str, tuple[Run, int]] = {}
         """By slot, the batch and how many waited on when it went out."""
         events.on(BatchStarted, self._started)
@@ -53,26 +65,14 @@ class Timeline:
 
     def _finished(self, event: BatchFinished) -> None:
         run, report = event.run, event.report
-        if run is None or report is None:
-            return
-        timing = report.timing
-        self.recent.put(
-            _ran(
-                run,
-                event.seconds,
-                event.reason,
-                queued=self._over(run),
-                members=event.members,
-                of_members=report.of_members,
-                prepare_ms=_ms(timing.prepare_s),
-                infer_ms=_ms(timing.infer_s),
-                finish_ms=_ms(timing.finish_s),
-            )
-        )
+        if run is not None and report is not None:
+            waited = self._over(run)
+            over = Over(run, event.seconds, event.reason, waited, event.members, report.of_members, report.timing)
+            self.recent.put(over)
 
     def _lost(self, event: BatchLost) -> None:
-        if event.run is not None:  # how long it ran is not told: until now
-            self.recent.put(_ran(event.run, 0.0, str(event.loss), queued=self._over(event.run)))
+        if event.run is not None:  # how long it ran is not told
+            self.recent.put(Over(event.run, 0.0, str(event.loss), self._over(event.run)))
 
     def _over(self, run: Run) -> int:
         """Its slot may have its next batch already; how many waited on when it went out."""
@@ -85,23 +85,27 @@ class Timeline:
     def trace(self) -> list[dict[str, Any]]:
         """The last batches as Chrome's and Perfetto's trace viewers read them."""
         rows: list[dict[str, Any]] = []
-        slots = sorted({ran.slot for _, ran in self.recent.newest()})
+        batches = [shown(over) for _, over in self.recent.newest()]
+        slots = sorted({ran.slot for ran in batches})
         for number, slot in enumerate(slots, 1):
             rows.append({"ph": "M", "pid": 1, "tid": number, "name": "thread_name", "args": {"name": slot}})
-        for _, ran in self.recent.newest():
-            shown = {"batch": ran.batch, "size": ran.size, "reason": ran.reason, "end": ran.end,
+        for ran in batches:
+            facts = {"batch": ran.batch, "size": ran.size, "reason": ran.reason, "end": ran.end,
                      "predicted_ms": ran.predicted_ms}  # fmt: skip
             rows.append(
                 {"ph": "X", "pid": 1, "tid": slots.index(ran.slot) + 1, "name": ran.model, "cat": "batch",
-                 "ts": round(ran.started * 1e6), "dur": round(ran.ms * 1e3), "args": shown}
+                 "ts": round(ran.started * 1e6), "dur": round(ran.ms * 1e3), "args": facts}
             )  # fmt: skip
         return rows
 
 
-def _ran(run: Run, seconds: float, end: str, **more: Any) -> Ran:
+def shown(over: Over) -> Ran:
+    """As JSON has it."""
+    run, timing = over.run, over.timing
     left_ms = _ms(run.latest_end - run.started)
-    facts = (run.id, run.model, run.slot, run.started, _ms(seconds), _ms(run.predicted_s), left_ms, run.size)
-    return Ran(*facts, run.reason, end, **more)
+    facts = (run.id, run.model, run.slot, run.started, _ms(over.seconds), _ms(run.predicted_s), left_ms, run.size)
+    stages = (_ms(timing.prepare_s), _ms(timing.infer_s), _ms(timing.finish_s))
+    return Ran(*facts, run.reason, over.end, over.queued, over.members, over.of_members, *stages)
 
 
 def _ms(seconds: float) -> float:
