@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import traceback
 import urllib.request
@@ -69,7 +70,7 @@ class Serving:
         spent: dict[str, float] = {}
         for place, pid in enumerate(process_tree(self.process.pid)):
             with suppress(OSError, IndexError):
-                command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+                command = _command(pid).split(b"\0")
                 module = next((part.decode() for part in command if part.startswith(b"timebound.")), "gateway")
                 user, system = stat_of(pid)[11:13]
                 spent[f"{place}:{module}"] = (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
@@ -209,9 +210,21 @@ class Bench:
             self._telling(serving)
             if "overload" in self.options.only:
                 self._overloaded(serving)
+            self._hand_killed(serving)
         ceiling = self.figures.get("ceiling_128_rps")
         if ceiling and "gpu_c256_rps" in self.figures:
             self.note(gpu_c256_ratio=round(self.figures["gpu_c256_rps"] / ceiling, 3))
+
+    def _hand_killed(self, serving: Serving) -> None:
+        """One of the processes that prepare dies in the middle: what it costs."""
+        hands = [pid for pid in process_tree(serving.process.pid) if b"workers.hand" in _command(pid)]
+        if hands:
+            timer = threading.Timer(1.0, os.kill, (hands[0], signal.SIGKILL))
+            timer.start()
+            seen = closed(serving.target(), 256, 2.5, CLIENTS)
+            timer.join()
+            print(f"    a hand killed, c=256: {seen}", flush=True)
+            self.note(gpu_hand_killed_failed=seen.total - seen.statuses[200])
 
     def first_minute(self) -> None:
         if "serve" not in self.options.only:  # which begins with it
@@ -300,12 +313,17 @@ def _bound(told: Mapping[str, float], name: str, share: float) -> float:
     return bound if isfinite(bound) else 1000.0
 
 
+def _command(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
 class _Killer:
     """Ends a process that takes too long."""
 
     def __init__(self, process: subprocess.Popen[str], limit_s: float) -> None:
-        import threading
-
         self._timer = threading.Timer(limit_s, process.kill)
         self._timer.start()
 
