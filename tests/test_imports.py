@@ -36,6 +36,8 @@ ALLOWED: Mapping[str, set[str]] = {
     "handlers": BASE | NOUNS | {"backends"},
     "importer": {"errors"},
     "reply": {"types"},
+    "request_type": {"errors", "schema"},
+    "model": BASE | {"request_type"},
     "answer_type": {"errors", "reply", "types"},
     "function": {"answer_type", "errors", "model"},
     "target": BASE | NOUNS | {"app_settings", "backends", "function", "handlers", "importer"},
@@ -48,7 +50,7 @@ ALLOWED: Mapping[str, set[str]] = {
     "tensors": BASE | {"body", "store"},  # how fingerprints are made
     "workers": BASE
     | {"backends", "devices", "handlers", "importer", "target", "model", "body", "schema", "events", "log", "tensors"}
-    | {"answer_type", "reply"},
+    | {"answer_type", "reply", "request_type"},
     "lab": BASE
     | {
         "app_settings",

@@ -8,8 +8,10 @@ import msgspec
 import pytest
 
 import timebound as tb
+from timebound.body import FirstLook
 from timebound.errors import SetupError
-from timebound.model import check_class, doubtful_attributes, example_body, name_of, request_schema
+from timebound.model import body_schema, check_class, doubtful_attributes, example_body, name_of, request_schema
+from timebound.types import ModelInfo
 
 
 class Good(tb.Model):
@@ -141,7 +143,8 @@ def test_a_key_that_is_no_field_is_refused_with_the_fields_there_are(key: str) -
 @pytest.mark.parametrize("request_type", [dict, {"id": str}, "Body"])
 def test_a_request_that_is_no_struct_is_refused(request_type: Any) -> None:
     assert complaint(variant(Request=request_type)) == (
-        f"class Variant: Request must be a class derived from timebound.Struct, not {request_type!r}"
+        "class Variant: Request must be a class derived from timebound.Struct, a dataclass or a pydantic model, "
+        f"not {request_type!r}"
     )
 
 
@@ -209,3 +212,34 @@ def test_a_picture_field_says_so_in_the_schema() -> None:
         "contentEncoding": "base64",
         "contentMediaType": "image/png",
     }
+
+
+class Odd(tb.Struct):
+    handle: complex
+
+
+@pytest.mark.parametrize(
+    ("attributes", "why"),
+    [
+        ({"json": True, "Request": Body}, "json = True is for models without Request"),
+        ({"json": True, "accepts": "text/plain"}, "json = True makes the body JSON"),
+        ({"lax": True}, "lax = True is about the fields of Request"),
+        ({"Request": Odd}, "JSON cannot fill Request"),
+    ],
+)
+def test_ways_to_read_bodies_that_contradict_each_other_are_refused(attributes: dict[str, Any], why: str) -> None:
+    assert why in complaint(variant(**attributes))
+
+
+def test_json_without_a_class_may_have_a_key() -> None:
+    named = variant(json=True, key="id")
+    check_class(named)
+    look = FirstLook(ModelInfo(name="named", key="id", request_schema=body_schema(named)))
+    assert look.check(b'{"id": "k", "words": [1]}') == ("k", 1.0)
+    assert look.check(b'{"words": [1]}') == (None, 1.0)
+
+
+def test_what_a_type_converts_is_not_refused_before() -> None:
+    lax = variant(lax=True, Request=Body, key="id")
+    look = FirstLook(ModelInfo(name="lax", key="id", request_schema=body_schema(lax)))
+    assert look.check(b'{"id": 7}') == ("7", 1.0)

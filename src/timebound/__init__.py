@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from timebound.errors import BadInput, RequestError, SetupError
     from timebound.gateway import Gateway
     from timebound.guest import asgi
-    from timebound.model import Image64, Model, Struct
+    from timebound.model import Image64, Meta, Model, Struct
     from timebound.program import serve, start
     from timebound.reply import Reply
 
@@ -29,6 +29,7 @@ __all__ = [
     "Client",
     "Gateway",
     "Image64",
+    "Meta",
     "Model",
     "Reply",
     "RequestError",
@@ -53,6 +54,7 @@ _LATE = {
     "BadInput": ("timebound.errors", "BadInput"),
     "Client": ("timebound.client.blocking", "Client"),
     "Image64": ("timebound.model", "Image64"),
+    "Meta": ("timebound.model", "Meta"),
     "Model": ("timebound.model", "Model"),
     "Reply": ("timebound.reply", "Reply"),
     "RequestError": ("timebound.errors", "RequestError"),

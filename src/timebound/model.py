@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from types import SimpleNamespace
 from typing import Annotated, Any, ClassVar, TypeAlias
 
 import msgspec
 
-from timebound.errors import SetupError
+from timebound.errors import SetupError, text_of
+from timebound.request_type import fields_of, is_request_type, reader, schema_of
 from timebound.types import ENGINES
 
 Struct = msgspec.Struct
+Meta = msgspec.Meta
+"""Limits of a field: `Annotated[int, tb.Meta(ge=1, le=10)]`."""
 
 Image64: TypeAlias = Annotated[
     str, msgspec.Meta(extra_json_schema={"contentEncoding": "base64", "contentMediaType": "image/png"})
@@ -70,7 +73,11 @@ class Model:
     example: ClassVar[Any] = None
     """A body that the model answers: warms it up, fills the docs and the page."""
     Request: ClassVar[type | None] = None
-    """A `timebound.Struct` for typed JSON bodies; without it `prepare` gets the raw body as bytes."""
+    """A `timebound.Struct`, dataclass or pydantic model for typed JSON bodies; without it `prepare` gets bytes."""
+    lax: ClassVar[bool] = False
+    """Whether `Request` takes "1" and 1.0 for a whole number, "true" for a bool, and the like."""
+    json: ClassVar[bool] = False
+    """Without `Request`: whether bodies are JSON, and `prepare` gets what they say: dicts, lists, numbers."""
     Answer: ClassVar[Any] = None
     """A `timebound.Struct` (or dataclass, or type) that describes answers in /openapi.json; the example's must fit."""
     accepts: ClassVar[str | None] = None
@@ -168,8 +175,9 @@ def _check_accepts(cls: type[Model], where: str) -> None:
         return
     if not isinstance(cls.accepts, str) or not all(_MEDIA.fullmatch(part) for part in media_types(cls.accepts)):
         raise SetupError(f'{where}: accepts is {cls.accepts!r}; give media types, such as "image/*" or "text/plain"')
-    if cls.Request is not None:
-        raise SetupError(f"{where}: accepts is for raw bodies, and Request makes the body JSON; remove one of them")
+    if cls.Request is not None or cls.json:
+        typed = "json = True" if cls.json else "Request"
+        raise SetupError(f"{where}: accepts is for raw bodies, and {typed} makes the body JSON; remove one of them")
 
 
 def media_types(accepts: str) -> list[str]:
@@ -194,25 +202,47 @@ def doubtful_attributes(cls: type[Model]) -> list[str]:
 
 def _check_request_type(cls: type[Model], where: str) -> None:
     request = cls.Request
+    if cls.json and request is not None:
+        raise SetupError(f"{where}: json = True is for models without Request; remove one of them")
+    if cls.lax and request is None:
+        raise SetupError(f"{where}: lax = True is about the fields of Request; add `class Request(tb.Struct)`")
     if request is None:
         for option, value in (("key", cls.key), ("size", cls.size)):
-            if isinstance(value, str):
+            if isinstance(value, str) and not cls.json:
                 raise SetupError(f"{where}: {option} = {value!r} needs a typed body; add `class Request(tb.Struct)`")
         return
-    if not (isinstance(request, type) and issubclass(request, msgspec.Struct)):
-        raise SetupError(f"{where}: Request must be a class derived from timebound.Struct, not {request!r}")
+    if not is_request_type(request):
+        kinds = "a class derived from timebound.Struct, a dataclass or a pydantic model"
+        raise SetupError(f"{where}: Request must be {kinds}, not {request!r}")
+    try:
+        names = fields_of(request)
+    except Exception as error:  # pydantic has exceptions of its own
+        raise SetupError(f"{where}: JSON cannot fill Request: {text_of(error)}; use plain types") from error
     for option, value in (("key", cls.key), ("size", cls.size)):
-        if isinstance(value, str) and value.split(".")[0] not in request.__struct_encode_fields__:
-            fields = ", ".join(request.__struct_encode_fields__)
-            raise SetupError(f"{where}: {option} = {value!r} is not a field of Request (it has: {fields})")
+        if isinstance(value, str) and value.split(".")[0] not in names:
+            raise SetupError(f"{where}: {option} = {value!r} is not a field of Request (it has: {', '.join(names)})")
 
 
 def request_schema(request: type | None) -> dict[str, Any] | None:
     """JSON Schema of a request type, with its parts under `$defs`; None for raw bodies."""
-    if request is None:
+    return None if request is None else schema_of(request)
+
+
+def body_schema(cls: type[Model]) -> dict[str, Any] | None:
+    """JSON Schema of a model's bodies; None for raw ones."""
+    if cls.Request is not None:
+        return schema_of(cls.Request, is_lax=cls.lax)
+    if not cls.json:
         return None
-    schema = msgspec.json.schema(request)
-    return dict(schema)
+    named = [option.split(".")[0] for option in (cls.key, cls.size) if isinstance(option, str)]
+    return {"type": "object", "properties": {name: {} for name in named}} if named else {}
+
+
+def decoder(cls: type[Model]) -> tuple[Callable[[Any], Any], bool]:
+    """What makes a request of a body, and whether that is the raw body itself."""
+    if cls.Request is not None:
+        return reader(cls.Request, is_lax=cls.lax), False
+    return (msgspec.json.Decoder().decode, False) if cls.json else (bytes, True)
 
 
 def example_body(example: Any) -> bytes:

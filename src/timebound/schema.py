@@ -117,6 +117,10 @@ _LIMITS = {
 }
 
 
+CHECKED_BY_WORKER = "x-timebound-checked-by-worker"
+"""In a schema: its type converts what it gets, so only the type itself can say what is wrong."""
+
+
 def attribute(name: str) -> str:
     """The attribute that holds a field of the body."""
     # Field names of a body need not be Python names; they are only ever looked up through this.
@@ -125,12 +129,15 @@ def attribute(name: str) -> str:
 
 def top_level_type(schema: dict[str, Any]) -> Any:
     """What a decoder takes for bodies of this schema: scalars by their type, lists and objects as raw bytes."""
-    definitions = schema.get("$defs", {})
+    definitions, is_for_worker = schema.get("$defs", {}), CHECKED_BY_WORKER in schema
     schema = follow(schema, definitions)
     if schema.get("type") != "object" or "properties" not in schema:
         return msgspec.Raw
     required = schema.get("required", [])
     fields: list[Any] = []
+    if is_for_worker:
+        fields = [(attribute(name), msgspec.Raw, None) for name in schema["properties"]]
+        return msgspec.defstruct("Body", fields, rename={attribute(name): name for name in schema["properties"]})
     for name, part in schema["properties"].items():
         kind = _kind(follow(part, definitions), definitions)
         is_tag = len(part.get("enum", ())) == 1  # decoders take a lone type without its tag

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, ClassVar
+
+from pydantic import BaseModel, Field
 
 import timebound as tb
 
@@ -23,6 +26,44 @@ class Card(tb.Model):
     def finish(self, output: Any, request: Request) -> tb.Reply:
         card = f"<svg>{request.name}</svg>".encode()
         return tb.Reply(card, media="image/svg+xml", headers={"Content-Disposition": 'inline; filename="card.svg"'})
+
+
+class Plain(tb.Model):
+    """Says back what its JSON says."""
+
+    json = True
+    example: ClassVar = {"words": ["a"]}
+
+    def infer(self, batch: list[Any]) -> list[Any]:
+        return batch
+
+
+@dataclass
+class Point:
+    x: int
+    y: int = 0
+
+
+class Lax(tb.Model):
+    lax = True
+    Request = Point
+    example: ClassVar = {"x": 1}
+
+    def infer(self, batch: list[Point]) -> list[Any]:
+        return [{"x": point.x, "y": point.y} for point in batch]
+
+
+class Order(BaseModel):
+    count: int = Field(ge=1)
+    note: str = Field("", alias="remark")
+
+
+class Ordered(tb.Model):
+    Request = Order
+    example: ClassVar = {"count": 1}
+
+    def infer(self, batch: list[Order]) -> list[Any]:
+        return [{"count": order.count, "note": order.note} for order in batch]
 
 
 class Mood(tb.Model):

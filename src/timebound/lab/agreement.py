@@ -21,7 +21,7 @@ import numpy as np
 from timebound.clock import Clock, MonotonicClock
 from timebound.lab.curve import body_of, chosen_model, run_as_program
 from timebound.lab.load.payloads import from_folder, from_lines
-from timebound.model import example_body, request_schema
+from timebound.model import body_schema, example_body
 from timebound.types import ENGINES
 from timebound.workers.members import open_runner
 from timebound.workers.runner import Runner
@@ -100,7 +100,7 @@ def ask_for(respondent: Respondent, more: Path | None) -> tuple[list[Question], 
 def _bodies(runner: Runner, more: Path | None) -> Iterator[bytes]:
     cls = type(runner.model)
     yield body_of(runner.model)
-    for sample in read_samples(cls, request_schema(cls.Request)):
+    for sample in read_samples(cls, body_schema(cls)):
         yield base64.b64decode(sample.data) if sample.data is not None else example_body(sample.body)
     if more is not None:
         yield from (payload.body for payload in (from_folder(more) if more.is_dir() else from_lines(more)))

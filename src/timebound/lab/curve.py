@@ -15,7 +15,7 @@ from timebound.clock import Clock, MonotonicClock
 from timebound.errors import SetupError
 from timebound.importer import describe
 from timebound.lab.load.processes import pss_mib
-from timebound.model import Model, example_body, name_of, request_schema
+from timebound.model import Model, body_schema, example_body, name_of
 from timebound.schema import sample
 from timebound.target import load_models
 from timebound.types import ModelInfo, Timing
@@ -85,7 +85,7 @@ def body_of(model: Model) -> bytes:
     """A body that the model can answer: its example, or one made up from its schema."""
     if model.example is not None:
         return example_body(model.example)
-    schema = request_schema(type(model).Request)
+    schema = body_schema(type(model))
     return example_body(sample(schema) if schema is not None else b"")
 
 

@@ -65,6 +65,7 @@ class RowReader:
             self._look = FirstLook(
                 ModelInfo(name="", request_schema=facts.schema, key=facts.key, size_field=facts.size_field)
             )
+        self._is_any = facts.schema is not None and "properties" not in facts.schema and "$ref" not in facts.schema
         self._ignore = frozenset(facts.key_ignore)
 
     def read(self, told: Told, body: bytes) -> Rows:
@@ -87,7 +88,7 @@ class RowReader:
     def _row(self, row: msgspec.Raw) -> bytes:
         if self._look is None:
             return _raw(row)
-        if memoryview(row)[0] == _OBJECT:
+        if self._is_any or memoryview(row)[0] == _OBJECT:
             return bytes(row)
         return self._object({self._lone(): row})
 
@@ -95,7 +96,7 @@ class RowReader:
         if memoryview(inputs)[0] != _OBJECT:
             rows: list[msgspec.Raw] = read_json(_decode_list, memoryview(inputs))
             _check_count(rows)
-            return [_raw(row) if self._look is None else self._object({self._lone(): row}) for row in rows]
+            return [self._row(row) for row in rows]
         if self._look is None:
             raise RequestError("the model has one input; send a list of texts", code="bad_input", field="inputs")
         columns: dict[str, list[msgspec.Raw]] = read_json(_decode_columns, memoryview(inputs))

@@ -11,7 +11,7 @@ import numpy as np
 
 from timebound.body import read_json
 from timebound.clock import Clock
-from timebound.model import Model, name_of
+from timebound.model import Model, decoder, name_of
 from timebound.reply import Reply
 from timebound.tensors.arrays import plain
 from timebound.tensors.item import MARK
@@ -73,11 +73,10 @@ class Runner:
         self.take_usage: Callable[[], Usage] | None = None
         """On a device: what the calls of this thread have used since it was last asked."""
         self.memory_failures = 0  # of all slots; counted, not marked, because they share this runner
-        request = type(model).Request
-        self._decode: Callable[[Any], Any] = bytes if request is None else msgspec.json.Decoder(request).decode
+        self._decode, is_raw = decoder(type(model))
         self._encode = msgspec.json.Encoder(enc_hook=plain).encode
         self.tensors = TensorItems(model)
-        self._mark = MARK if request is not None else None  # a raw body may begin with any byte
+        self._mark = None if is_raw else MARK  # a raw body may begin with any byte
         self.preparing: Callable[[Sequence[bytes | memoryview], bool], Prepared] | None = None
         """Prepares batches in other processes, if set."""
 

@@ -23,6 +23,7 @@ from timebound.body import read_json
 from timebound.errors import BadInput
 from timebound.model import Model
 from timebound.reply import Reply
+from timebound.request_type import filler, types_of
 from timebound.tensors.arrays import array_of, datatype_of, elements, highest, values_of, written
 from timebound.tensors.datatypes import BYTES, of_dtype
 from timebound.tensors.item import MEDIA, Data, Head, Part, Wanted, head_of, pack, unpack
@@ -94,12 +95,14 @@ class TensorItems:
                 if spec.name not in arrays:
                     raise BadInput("comes as a parameter; a file takes it as an input", field=spec.name)
             return self._model.request_of(arrays)
+        if self._type is None:  # JSON without a type, as one text
+            return read_json(msgspec.json.decode, elements(head.parts[0], data[0])[0])
         given: dict[str, Any] = {}
         if head.parameters:
             given = {name: value for name, value in head.parameters.items() if name in self._fields}
         for part, own in zip(head.parts, data, strict=True):
             given[part.name] = _value(self._fields[part.name], part, own)
-        return read_json(lambda values: msgspec.convert(values, self._type), given)  # type: ignore[arg-type]
+        return read_json(filler(self._type, is_lax=type(self._model).lax), given)  # type: ignore[arg-type]
 
     def outcome(self, answer: Any, body: Data) -> Outcome:
         """An answer as the outputs that were asked for."""
@@ -154,9 +157,7 @@ def _by_name(answer: Any) -> Mapping[str, Any]:
 
 
 def _fields(request: Any) -> Sequence[Field]:
-    info = inspect.type_info(request)
-    assert isinstance(info, inspect.StructType)
-    return [_field(each.encode_name, each.type, is_optional=not each.required) for each in info.fields]
+    return [_field(name, kind, is_optional=is_optional) for name, kind, is_optional in types_of(request)]
 
 
 def _field(name: str, kind: inspect.Type, *, is_optional: bool) -> Field:

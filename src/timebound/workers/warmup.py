@@ -17,7 +17,7 @@ from timebound.devices.base import settle_all
 from timebound.errors import RequestError, SetupError
 from timebound.handlers.model import HandlerModel
 from timebound.importer import describe
-from timebound.model import Model, example_body, media_types, request_schema
+from timebound.model import Model, body_schema, example_body, media_types
 from timebound.schema import sample
 from timebound.types import Body, ModelInfo
 from timebound.workers.libraries import made_on
@@ -34,7 +34,7 @@ _NO_ANSWER = object()
 def warm_up(runner: Runner, clock: Clock, slots: int = 1) -> ModelInfo:
     """Run the model on its example, twice (the first pays for lazy set-up); raise `SetupError` if it fails."""
     model = runner.model
-    schema = request_schema(type(model).Request)
+    schema = body_schema(type(model))
     answer_schema(type(model).Answer, runner.name)  # what is wrong with it is told before anything runs
     example = model.example
     if example is None and isinstance(model, HandlerModel):  # it takes nothing that could be made up
@@ -45,7 +45,7 @@ def warm_up(runner: Runner, clock: Clock, slots: int = 1) -> ModelInfo:
     else:
         what = "a made-up body" if example is None else "the example"
         if example is None:
-            example = sample(schema) if schema is not None else b""
+            example = b"" if schema is None else made if (made := sample(schema)) is not None else {}
         run = partial(_walk, runner, example_body(example), what)
     run()
     # A device captures now what it has met, before anything is timed.
@@ -99,7 +99,7 @@ def _info(
         keep_s=float(cls.keep),
         cache=cls.cache,
         folder=cls.folder,
-        body=Body.RAW if cls.Request is None else Body.JSON,
+        body=Body.RAW if schema is None else Body.JSON,
         accepts=media_types(cls.accepts) if cls.accepts else [],
         request_schema=schema,
         answer_schema=answer_schema(cls.Answer, runner.name),
