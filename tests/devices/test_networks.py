@@ -379,3 +379,26 @@ def test_a_sentence_is_written_token_by_token_in_one_graph(device: HostDevice) -
     before = device.replays
     np.testing.assert_array_equal(there(texts(2, 7)), here(texts(2, 7)))
     assert device.replays == before + 1
+
+
+def test_a_compiled_network_meets_only_the_sizes_that_were_prepared(
+    device: HostDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    met: list[tuple[int, ...]] = []
+
+    def compiled(call: Callable[..., Any]) -> Callable[..., Any]:
+        def run(x: Any) -> Any:
+            met.append(tuple(x.shape))
+            return call(x)
+
+        return run
+
+    monkeypatch.setattr("timebound.backends.torch.compiled", compiled)
+    net = network(torch.nn.ReLU(), device="host", compile=True)
+    net(np.ones((1, 3), np.float32))
+    assert met == []  # the example itself is no size to compile for
+    settle_all(16, 2, lambda text: None)
+    net(np.ones((5, 3), np.float32))
+    net(np.ones((5, 4), np.float32))  # a shape that nobody expected
+    assert set(met) == {(1, 3), (8, 3), (16, 3)}
+    assert list(net.batch_sizes) == [1, 8, 16]
