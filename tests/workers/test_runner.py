@@ -318,6 +318,13 @@ class Base(BaseException):
     """Of nobody's kind."""
 
 
+def ring() -> Exception:
+    """What `raise error from error` makes."""
+    error = ValueError("why")
+    error.__cause__ = error
+    return error
+
+
 ODD = [SystemExit(3), asyncio.CancelledError(), KeyboardInterrupt(), GeneratorExit(), Base(), Speechless()]
 
 
@@ -331,6 +338,52 @@ def test_whatever_a_model_raises_costs_only_its_item(stage: str, error: BaseExce
 
     outcomes = run_raw(b"a", b"bad", b"b", **{stage: fails})
     assert [outcome.code for outcome in outcomes] == ["", "model_failed", ""]
+
+
+def test_an_error_that_is_its_own_cause_costs_only_its_item() -> None:
+    def fails(batch: Any) -> Any:
+        if b"bad" in batch:
+            raise ring()
+        return batch
+
+    assert [outcome.code for outcome in run_raw(b"a", b"bad", infer=fails)] == ["", "model_failed"]
+
+
+class Forgetful(tb.BadInput):
+    def __init__(self, why: str) -> None:
+        self.args = (why,)
+
+
+class Numbered(tb.RequestError):
+    code: Any = 404
+
+
+class Untold(tb.RequestError):
+    @property
+    def field(self) -> str:
+        raise KeyError("nothing")
+
+    @field.setter
+    def field(self, field: str | None) -> None:
+        pass
+
+
+def test_an_error_that_raises_where_it_is_looked_at_costs_only_its_item() -> None:
+    def fails(first: bytes) -> bytes:
+        if first == b"bad":
+            raise Untold("why")
+        return first
+
+    assert [outcome.code for outcome in run_raw(b"a", b"bad", prepare=fails)] == ["", "model_failed"]
+
+
+@pytest.mark.parametrize(("error", "code"), [(Forgetful("why"), "bad_input"), (Numbered("why"), "model_failed")])
+def test_an_error_of_the_users_own_class_is_told_whatever_that_leaves_out(error: tb.RequestError, code: str) -> None:
+    def fails(first: bytes) -> bytes:
+        raise error
+
+    (outcome,) = run_raw(b"a", prepare=fails)
+    assert (outcome.code, msgspec.json.decode(outcome.body)) == (code, {"detail": "why", "field": None})
 
 
 @pytest.mark.parametrize("detail", [ValueError("why"), 7, "lone \ud800 surrogate", Speechless()])
