@@ -130,6 +130,7 @@ GARBAGE = {
     "not UTF-8": encode(stored()).replace(b"json", b"\xff\xfe\xff\xfe"),
     "nothing but zeros": bytes(LONGEST),
     "far too long": bytes(40_000_000),
+    "nothing at all": b"",
 }
 
 

@@ -11,7 +11,7 @@
 --
 -- On a cluster {ns} has a hash tag, so that all of these are in one slot.
 -- -> {'r', milliseconds left of it, value} | {'o', 1 if taken over from the dead, else 0} | {'j', milliseconds left of the owner's lease} | {'c'}
--- What is no string, too long, or no hash, is nobody's of us: it goes too.
+-- What is no string, too long, or no hash, is nobody's of us: it goes too. An empty string is as nothing.
 local function left_of(owner)
     if KEYS[3] then
         local time = redis.call('TIME')
@@ -30,7 +30,7 @@ local function left_of(owner)
 end
 local length = redis.pcall('STRLEN', KEYS[1])
 local value = false
-if type(length) == 'number' and length <= tonumber(ARGV[7]) then
+if type(length) == 'number' and length > 0 and length <= tonumber(ARGV[7]) then
     value = redis.call('GET', KEYS[1])
 end
 if type(length) == 'table' or (length > 0 and not value) or (value and ARGV[6] ~= '' and redis.sha1hex(value) == ARGV[6]) then
