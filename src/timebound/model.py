@@ -44,6 +44,8 @@ class Model:
     """Name in URLs and metrics; the class name in lower case unless given."""
     path: ClassVar[str | None] = None
     """A route of its own, besides /predictions/<name>."""
+    methods: ClassVar[Sequence[str]] = ("POST",)
+    """With "GET" too, query parameters fill the request: `/predictions/mood?text=fine`."""
     deadline: ClassVar[float] = 1.0
     """Seconds from arrival to answer, unless the request brings a limit of its own."""
     key: ClassVar[str | None] = None
@@ -155,6 +157,7 @@ def check_class(cls: type[Model]) -> None:
     if isinstance(cls.key_ignore, str) or not all(isinstance(name, str) for name in cls.key_ignore):
         raise SetupError(f"{where}: key_ignore is {cls.key_ignore!r}; give a list of field names")
     _check_path(cls.path, where)
+    _check_methods(cls, where)
     _check_request_type(cls, where)
     _check_accepts(cls, where)
 
@@ -168,6 +171,13 @@ def _check_path(path: Any, where: str) -> None:
         raise SetupError(f"{where}: path {path!r} is one of the server's own; choose another")
     if _NO_PATH.search(path):
         raise SetupError(f"{where}: path {path!r} cannot be asked for; leave out '?', '#', '%', '\\' and '..'")
+
+
+def _check_methods(cls: type[Model], where: str) -> None:
+    if isinstance(cls.methods, str) or "POST" not in cls.methods or not {*cls.methods} <= {"GET", "POST"}:
+        raise SetupError(f'{where}: methods is {cls.methods!r}; give ("POST",) or ("GET", "POST")')
+    if "GET" in cls.methods and cls.Request is None and not cls.json:
+        raise SetupError(f"{where}: a GET has no body to be raw; add `class Request(tb.Struct)`, or json = True")
 
 
 def _check_accepts(cls: type[Model], where: str) -> None:

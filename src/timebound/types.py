@@ -117,6 +117,8 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     accepts: list[str] = []
     """Media types of a raw body, as far as the class says."""
     request_schema: dict[str, Any] | None = None
+    methods: tuple[str, ...] = ("POST",)
+    """What it is asked with at its own paths."""
     answer_schema: dict[str, Any] | None = None
     """Of the class's `Answer`, if it has one."""
     answer_example: Any = None

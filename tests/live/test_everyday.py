@@ -79,3 +79,81 @@ def test_a_pydantic_model_is_filled_and_refuses_by_itself(served: Serving) -> No
     tensor = {"name": "count", "datatype": "INT64", "shape": [1], "data": [4]}
     answer = served.http.post("/v2/models/ordered/infer", json={"inputs": [tensor]})
     assert answer.json()["outputs"][0]["data"] == [4]
+
+
+@pytest.mark.parametrize("size", [100, 300_000], ids=["small", "large"])
+@pytest.mark.parametrize("name", ["image", "upload"])
+def test_a_file_of_a_form_fills_the_picture_field(served: Serving, size: int, name: str) -> None:
+    sent = {"count": "3", "sharp": "on", "tags": ["a", "b"]}
+    answer = served.http.post("/predictions/photo", files={name: ("a.png", bytes(size))}, data=sent)
+    assert answer.json() == {"size": size, "count": 3, "sharp": True, "tags": ["a", "b"]}
+
+
+@pytest.mark.parametrize("padding", [0, 3_000], ids=["small", "large"])
+def test_fields_of_a_form_fill_the_request(served: Serving, padding: int) -> None:
+    answer = served.http.post("/predictions/photo", data={"count": "3", "title": "t" * padding, "tags": '["x"]'})
+    assert answer.json() == {"size": 0, "count": 3, "sharp": False, "tags": ["x"]}
+
+
+def test_a_field_of_a_form_that_does_not_fit_is_named(served: Serving) -> None:
+    for padding in ("", "t" * 3_000):
+        told = served.http.post("/predictions/photo", data={"count": "three", "title": padding})
+        assert (told.status_code, told.json()["code"], told.json()["field"]) == (422, "bad_input", "count")
+
+
+def test_json_that_is_sent_as_a_form_is_told_so(served: Serving) -> None:
+    form = {"content-type": "application/x-www-form-urlencoded"}  # as `curl -d` has it
+    told = served.http.post("/predictions/photo", content=b'{"count": 3}', headers=form)
+    assert (told.status_code, told.json()["code"]) == (415, "unsupported_media_type")
+    assert "content-type: application/json" in told.json()["detail"]
+
+
+@pytest.mark.parametrize("size", [100, 300_000], ids=["small", "large"])
+def test_the_file_of_a_form_is_a_raw_body(served: Serving, size: int) -> None:
+    answer = served.http.post("/predictions/bytes", files={"f": ("a", b"PNG!" + bytes(size - 4))})
+    assert answer.json() == {"size": size, "first": "PNG!"}
+
+
+def test_two_files_are_no_raw_body(served: Serving) -> None:
+    told = served.http.post("/predictions/bytes", files=[("f", ("a", b"1")), ("f", ("b", b"2"))])
+    assert (told.status_code, told.json()["code"]) == (422, "bad_input")
+    assert "the form has 2 files" in told.json()["detail"]
+
+
+def test_a_form_that_is_cut_off_is_refused(served: Serving) -> None:
+    for padding in (b"", b"x" * 3_000):
+        cut = b'--b\r\ncontent-disposition: form-data; name="count"\r\n\r\n' + padding
+        told = served.http.post(
+            "/predictions/photo", content=cut, headers={"content-type": "multipart/form-data; boundary=b"}
+        )
+        assert (told.status_code, told.json()["code"]) == (422, "bad_input")
+        assert "the form is cut off" in told.json()["detail"]
+
+
+def test_a_form_names_its_request_by_its_key_as_json_does(served: Serving) -> None:
+    form = served.http.post("/predictions/photo", data={"id": "same", "count": "2"})
+    json = served.http.post("/predictions/photo", json={"id": "same", "count": 2})
+    assert (form.headers["timebound-source"], json.headers["timebound-source"]) == ("computed", "stored")
+
+
+def test_a_query_fills_the_request(served: Serving) -> None:
+    answer = served.http.get("/predictions/photo", params={"count": 2, "sharp": "true", "tags": ["a", "ü"]})
+    assert answer.json() == {"size": 0, "count": 2, "sharp": True, "tags": ["a", "ü"]}
+    assert served.http.get("/predictions/photo").json()["count"] == 1
+    told = served.http.get("/predictions/photo?count=x")
+    assert (told.status_code, told.json()["field"]) == (422, "count")
+    told = served.http.get("/predictions/photo?" + "a=1&" * 200)
+    assert "send a POST" in told.json()["detail"]
+
+
+def test_a_model_is_asked_by_get_only_if_it_says_so(served: Serving) -> None:
+    assert served.http.get("/predictions/mood?text=a").status_code == 405
+    assert served.http.post("/predictions/mood?text=a", json={"text": "b"}).status_code == 200
+
+
+def test_the_api_document_tells_of_forms_and_queries(served: Serving) -> None:
+    path = served.http.get("/openapi.json").json()["paths"]["/predictions/photo"]
+    form = path["post"]["requestBody"]["content"]["multipart/form-data"]["schema"]
+    assert form["properties"]["image"] == {"type": "string", "format": "binary"}
+    asked = [each["name"] for each in path["get"]["parameters"] if each.get("in") == "query"]
+    assert asked == ["image", "count", "sharp", "tags", "title", "id"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -36,6 +37,34 @@ class Plain(tb.Model):
 
     def infer(self, batch: list[Any]) -> list[Any]:
         return batch
+
+
+class Photo(tb.Model):
+    """Says what came of a form."""
+
+    methods = ("GET", "POST")
+    key = "id"
+    example: ClassVar = {"image": "AA=="}
+
+    class Request(tb.Struct):
+        image: tb.Image64 = ""
+        count: int = 1
+        sharp: bool = False
+        tags: list[str] = []  # noqa: RUF012 # a Struct makes a new one for each
+        title: str | None = None
+        id: str = ""
+
+    def infer(self, batch: list[Request]) -> list[Any]:
+        return batch
+
+    def finish(self, output: Any, request: Request) -> Any:
+        size = len(base64.b64decode(request.image))
+        return {"size": size, "count": request.count, "sharp": request.sharp, "tags": request.tags}
+
+
+class Bytes(tb.Model):
+    def infer(self, batch: list[bytes]) -> list[Any]:
+        return [{"size": len(body), "first": body[:4].decode("latin-1")} for body in batch]
 
 
 @dataclass

@@ -121,7 +121,9 @@ class App:
         self._cold = self._cold_app()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        route = self._routes.get(scope["path"].encode()) or self._find(scope)
+        route = self._routes.get(scope["path"].encode())
+        if route is None or route.takes_target:
+            route = self._find(scope)
         asked = self._cors.preflight(scope["headers"]) if self._cors and scope["method"] == "OPTIONS" else None
         if asked is not None:
             await _respond(send, 204, as_head(asked), b"")

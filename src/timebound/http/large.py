@@ -77,7 +77,8 @@ class Large:
     def _start(self, route: Route, headers: Collection[tuple[bytes, bytes]], body: bytes) -> Callable[..., Any] | None:
         if route.apart is not None:
             errand = route.apart.elsewhere(dict(headers), body, self._max_body)
-            return None if errand is None else partial(self._reading.read, errand, body)
+            if errand is not None:
+                return partial(self._reading.read, errand, body)
         needs_print = route.identity.is_by_content or any(name == b"idempotency-key" for name, _ in headers)
         if not route.is_whole or not is_heavy(body, route.info, needs_print=needs_print):
             return None

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 import msgspec
 
@@ -38,9 +38,19 @@ def openapi(models: Sequence[ModelInfo], server_version: str, *, needs_key: bool
         body = _request_body(model, components["schemas"])
         shared = same["model_operation"]
         answers = shared["responses"] | {"200": _answer(model, shared["responses"]["200"], components["schemas"])}
+        query = (
+            _query(body["content"]["application/json"]["schema"], components["schemas"])
+            if "GET" in model.methods
+            else []
+        )
         for path in model.paths:
             if path not in paths:
                 paths[path] = {"post": _operation(model, body, operation_ids) | shared | {"responses": answers}}
+                if "GET" in model.methods:
+                    by_query = {"parameters": [*query, *shared["parameters"]], "responses": answers}
+                    asked = _operation(model, {}, operation_ids) | by_query
+                    del asked["requestBody"]
+                    paths[path]["get"] = asked
     document["info"]["version"] = server_version
     document["tags"] = [{"name": name} for name in dict.fromkeys(model.name for model in models)] + document["tags"]
     document["paths"] = paths | {path: item for path, item in document["paths"].items() if path not in paths}
@@ -96,9 +106,39 @@ def _request_body(model: ModelInfo, schemas: Json) -> Json:
         media_types = model.accepts or ["application/octet-stream"]
         return {"required": True, "content": {media: {"schema": binary} for media in media_types}}
     media: Json = {"schema": _adopt(model.request_schema or {}, _slug(model.name), schemas)}
+    forms = {kind: {"schema": form} for kind, form in _forms(media["schema"], schemas).items()}
     if model.example is not None:
         media["example"] = model.example
-    return {"required": True, "content": {"application/json": media}}
+    return {"required": True, "content": {"application/json": media, **forms}}
+
+
+def _forms(reference: Json, schemas: Json) -> Json:
+    """The schemas of the same body as a form: what is base64 in JSON may be a file."""
+    name = reference.get("$ref", "").rsplit("/", 1)[-1]
+    properties = schemas.get(name, {}).get("properties")
+    if not properties:
+        return {}
+    parts = {
+        field: {"type": "string", "format": "binary"} if "contentEncoding" in part else _pointer(name, field)
+        for field, part in properties.items()
+    }
+    form = {"type": "object", "properties": parts, "required": schemas[name].get("required", [])}
+    return {"multipart/form-data": form, "application/x-www-form-urlencoded": reference}
+
+
+def _query(reference: Json, schemas: Json) -> list[Json]:
+    """The fields of a body as query parameters."""
+    name = reference.get("$ref", "").rsplit("/", 1)[-1]
+    schema = schemas.get(name, {})
+    return [
+        {"name": field, "in": "query", "required": field in schema.get("required", []), "schema": _pointer(name, field)}
+        for field in schema.get("properties", {})
+    ]
+
+
+def _pointer(name: str, field: str) -> Json:
+    escaped = quote(field.replace("~", "~0").replace("/", "~1"), safe="~")
+    return _reference("schemas", f"{name}/properties/{escaped}")
 
 
 def _answer(model: ModelInfo, shared: Json, schemas: Json) -> Json:

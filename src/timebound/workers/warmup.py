@@ -102,6 +102,7 @@ def _info(
         body=Body.RAW if schema is None else Body.JSON,
         accepts=media_types(cls.accepts) if cls.accepts else [],
         request_schema=schema,
+        methods=tuple(cls.methods),
         answer_schema=answer_schema(cls.Answer, runner.name),
         answer_example=shown,
         answer_media=media,

@@ -56,7 +56,8 @@ class Surface(Protocol):
 
     One whose whole body is one item, as the model takes it, says so with `is_whole = True`. Its heavy bodies are then
     looked at elsewhere, and `read` gets what was found as a third argument: the item's key, size and fingerprint.
-    Another one may have `elsewhere` of `Apart`. One with a `lone_path` asks the only model there, where there is one.
+    Any may have `elsewhere` of `Apart`, which is asked first.
+    One with a `lone_path` asks the only model there, where there is one.
     One that is for some models only has `is_for(info)`; `methods` are those that it takes besides POST. With
     `takes_rest` it answers below the path of a version too, and with that or `takes_query` the target of a request is
     in its fields where it says more than the path (`http/target.py`).

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from timebound.body import FirstLook
 from timebound.errors import RequestError
 from timebound.http.problems import MEDIA, from_error, from_outcome, headers_of, status_of
 from timebound.http.surfaces.base import Asked, Item, Reply
-from timebound.reading import Looked
+from timebound.http.surfaces.forms import Forms
+from timebound.reading import Errand
 from timebound.types import Body, ModelInfo, Question, Result
 
 _ANSWER = (
@@ -25,6 +27,9 @@ class Native:
 
     def __init__(self, info: ModelInfo) -> None:
         self._shape = FirstLook(info) if info.body is Body.JSON else None
+        self._forms = Forms(info)
+        self.methods = frozenset(method.encode() for method in info.methods)
+        self.takes_query = "GET" in info.methods
 
     @staticmethod
     def paths(info: ModelInfo) -> list[str]:
@@ -34,16 +39,20 @@ class Native:
     def version_paths(info: ModelInfo) -> list[str]:
         return [info.version_path]
 
-    def read(self, fields: Mapping[bytes, bytes], body: bytes, looked: Looked | None = None) -> Asked:
+    def read(self, fields: Mapping[bytes, bytes], body: bytes, looked: Any = None) -> Asked:
         if b"content-encoding" in fields:
             _check_encoding(fields[b"content-encoding"])
-        if self._shape is not None:
-            _check_media(fields.get(b"content-type"))
-        if not body:
-            raise RequestError("the body is empty", code="empty_body")
+        media = fields.get(b"content-type")
+        if not body or (media is not None and not media.startswith(b"application/json")):
+            asked = self._forms.read(fields, body, looked)
+            if asked is not None:
+                return asked
         if self._shape is None or looked is not None:
             return Asked((Item(body, *looked or ()),))
         return Asked((Item(body, *self._shape.check(body)),))
+
+    def elsewhere(self, fields: Mapping[bytes, bytes], body: bytes, most: int) -> Errand | None:
+        return self._forms.elsewhere(fields, body)
 
     def write(self, asked: Asked, questions: Sequence[Question], results: Sequence[Result | RequestError]) -> Reply:
         question, result = questions[0], results[0]
@@ -93,14 +102,3 @@ def _check_encoding(encoding: bytes) -> None:
     # Unpacking would cost the event loop, and with it everyone's deadlines, far more than the bytes that came.
     if encoding.strip().lower() not in (b"identity", b""):
         raise RequestError("compressed bodies are not taken; send this one as it is", code="unsupported_encoding")
-
-
-def _check_media(media: bytes | None) -> None:
-    if media is None or media.startswith(b"application/json"):
-        return
-    kind = media.split(b";")[0].strip().lower()
-    if kind not in (b"application/json", b"text/json") and not kind.endswith(b"+json"):
-        raise RequestError(
-            f"content-type {kind.decode('latin-1')!r} is not taken here; send application/json",
-            code="unsupported_media_type",
-        )

@@ -1,0 +1,106 @@
+"""Texts of a form become values by the types of the model's schema."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Any, Literal
+
+import msgspec
+import pytest
+
+import timebound as tb
+from timebound.errors import RequestError
+from timebound.form import MOST_FIELDS, Field
+from timebound.form_body import Filled, FormFacts, FormReader, Told, open_reader
+
+
+class Part(tb.Struct):
+    x: int
+
+
+class Every(tb.Struct):
+    text: str = ""
+    whole: int = 0
+    part: float = 0.0
+    yes: bool = False
+    maybe: int | None = None
+    mode: Literal["a", "b"] = "a"
+    level: Literal[1, 2] = 1
+    many: list[Annotated[int, tb.Meta(ge=0)]] = []  # noqa: RUF012 # a Struct makes a new one for each
+    inner: Part | None = None
+    data: bytes = b""
+    id: str = ""
+
+
+READER = FormReader(FormFacts(dict(msgspec.json.schema(Every)), "id"))
+
+
+def filled(*fields: tuple[str, str | bytes]) -> Filled:
+    return READER.fill([Field(name, v.encode() if isinstance(v, str) else v) for name, v in fields])
+
+
+def value(name: str, *texts: str) -> Any:
+    return getattr(msgspec.json.decode(filled(*((name, text) for text in texts)).body, type=Every), name)
+
+
+@pytest.mark.parametrize(
+    ("name", "texts", "wanted"),
+    [
+        ("text", ["12"], "12"),
+        ("whole", ["-7"], -7),
+        ("part", ["1.5"], 1.5),
+        ("part", ["2"], 2.0),
+        ("yes", ["on"], True),
+        ("yes", ["False"], False),
+        ("maybe", [""], None),
+        ("maybe", ["4"], 4),
+        ("mode", ["b"], "b"),
+        ("level", ["2"], 2),
+        ("many", ["1", "2"], [1, 2]),
+        ("many", ["3"], [3]),
+        ("many", ["[4, 5]"], [4, 5]),
+        ("inner", ['{"x": 1}'], Part(1)),
+    ],
+)
+def test_a_text_becomes_a_value_of_its_type(name: str, texts: list[str], wanted: Any) -> None:
+    assert value(name, *texts) == wanted
+
+
+@pytest.mark.parametrize("name", ["whole", "part", "yes"])
+def test_a_text_that_is_no_such_value_is_refused_by_its_name(name: str) -> None:
+    with pytest.raises(RequestError) as told:
+        value(name, "much")
+    assert (told.value.code, told.value.field) == ("bad_input", name)
+
+
+def test_a_field_that_comes_twice_is_refused() -> None:
+    with pytest.raises(RequestError, match="more than once"):
+        value("whole", "1", "2")
+
+
+def test_a_file_goes_where_base64_does() -> None:
+    made = READER.fill([Field("upload", b"\xff\x00", filename="a.png")])
+    assert msgspec.json.decode(made.body, type=Every).data == b"\xff\x00"
+
+
+def test_a_key_is_read_and_its_form_has_the_fingerprint_of_the_json() -> None:
+    made = filled(("whole", "1"), ("id", "k"))
+    assert made.key == "k"
+    assert made.fingerprint == filled(("id", "k"), ("whole", "1")).fingerprint != b""
+
+
+def test_a_flood_of_fields_is_refused_at_once() -> None:
+    read = open_reader(msgspec.msgpack.encode(FormFacts(dict(msgspec.json.schema(Every)))))
+    told = msgspec.msgpack.encode(Told(b"application/x-www-form-urlencoded"))
+    with pytest.raises(RequestError, match=f"more than {MOST_FIELDS} fields"):
+        read(told, b"many=1&" * 1_000_000)
+
+
+def test_a_form_of_twenty_megabytes_is_read_well_within_a_second() -> None:
+    body = (
+        b'--b\r\ncontent-disposition: form-data; name="data"; filename="a"\r\n\r\n' + bytes(20_000_000) + b"\r\n--b--"
+    )
+    began = time.process_time()
+    made = READER.read(Told(b"multipart/form-data; boundary=b"), body)
+    assert time.process_time() - began < 1.0
+    assert len(made.body) > 26_000_000
