@@ -157,3 +157,15 @@ def test_the_api_document_tells_of_forms_and_queries(served: Serving) -> None:
     assert form["properties"]["image"] == {"type": "string", "format": "binary"}
     asked = [each["name"] for each in path["get"]["parameters"] if each.get("in") == "query"]
     assert asked == ["image", "count", "sharp", "tags", "title", "id"]
+
+
+def test_a_connection_of_http_1_0_is_kept_if_its_client_asks(served: Serving) -> None:
+    body = b'{"text": "a"}'
+    head = b"POST /predictions/mood HTTP/1.0\r\nContent-Length: %d\r\n" % len(body)
+    with served.wire() as wire:
+        for _ in range(2):
+            wire.send(head, b"Connection: Keep-Alive\r\n\r\n", body)
+            assert wire.read().headers["connection"] == "keep-alive"
+        wire.send(head, b"\r\n", body)
+        assert wire.read().headers["connection"] == "close"
+        assert wire.read_to_end() == b""

@@ -32,6 +32,8 @@ _LAST_DATA = struct.Struct("@52xI")
 _TICKS_MS = 8
 """The kernel counts in ticks, and up to so much may be none."""
 
+_STAYS = b"connection: keep-alive\r\n"
+"""What a client of HTTP/1.0 that asked for it must be told."""
 _GO_ON = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
@@ -43,7 +45,7 @@ class Turn:
     """
 
     __slots__ = (
-        "_client", "_connection", "_expects_word", "_headers", "_is_started", "_leave", "_refusal", "_route",
+        "_client", "_connection", "_expects_word", "_headers", "_is_old", "_is_started", "_leave", "_refusal", "_route",
         "_url", "_was_behind", "body", "disconnected", "has_turn", "hold", "keep_alive", "more_body",
         "response_complete",
     )  # fmt: skip
@@ -63,7 +65,8 @@ class Turn:
         self._route = route
         self._client = client
         self.hold: Hold | None = None
-        self.keep_alive = connection.parser.should_keep_alive() and connection.parser.get_http_version() != "1.0"
+        self.keep_alive = connection.parser.should_keep_alive()
+        self._is_old = connection.parser.get_http_version() == "1.0"
         self.body: bytes | bytearray = b""
         self.more_body = True
         self._was_behind = was_behind
@@ -132,6 +135,7 @@ class Turn:
         self._leave = None  # it holds the request, and through it this: a cycle that only the collector would end
         if not self.disconnected:
             self.response_complete = True
+            head = _STAYS + head if self._is_old and self.keep_alive else head
             self._connection.respond(status, head, body, keep_alive=self.keep_alive)
 
 
