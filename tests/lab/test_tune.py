@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -156,6 +157,8 @@ def test_a_point_has_the_median_time_of_the_batch_and_its_stages() -> None:
 
 def test_a_model_that_cannot_answer_its_example_is_named() -> None:
     class Picky(Slow):
+        example: ClassVar[dict[str, int]] = {"n": 0}
+
         def prepare(self, request: object) -> object:
             raise tb.BadInput("no")
 

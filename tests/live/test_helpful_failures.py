@@ -197,7 +197,7 @@ def test_a_torch_file_exported_for_one_batch_size(tmp_path: Path) -> None:
 def test_a_device_that_is_not_there(tmp_path: Path) -> None:
     file = app(tmp_path, "def load(self): self.net = tb.torch(dict, device='cuda:99')")
     said = sentence_of(file, folder=tmp_path)
-    assert "tb.torch(device='cuda:99')" in said
+    assert "device='cuda:99'" in said
     assert "CUDA device" in said
 
 
