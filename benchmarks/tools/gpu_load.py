@@ -132,7 +132,8 @@ async def _connect(target: Target) -> _Connection:
     return _Connection(*await asyncio.open_connection("127.0.0.1", target.port))
 
 
-async def _ask(connection: _Connection, request: bytes, target: Target, seen: Seen) -> None:
+async def _ask(connection: _Connection, request: bytes, target: Target, seen: Seen) -> bool:
+    """Send one and take in what comes back; whether the connection may be used again."""
     begin = time.perf_counter()
     connection.writer.write(request)
     head = await connection.reader.readuntil(b"\r\n\r\n")
@@ -149,6 +150,7 @@ async def _ask(connection: _Connection, request: bytes, target: Target, seen: Se
         members = fields.get(b"timebound-members", b"0/0").partition(b"/")[0]
         seen.members[int(members)] += 1
         seen.batches[int(fields.get(b"timebound-batch", b"0"))] += 1
+    return fields.get(b"connection") != b"close"
 
 
 async def _closed(target: Target, under_way: int, seen: Seen, number: int) -> None:
@@ -159,9 +161,12 @@ async def _closed(target: Target, under_way: int, seen: Seen, number: int) -> No
         while time.perf_counter() < stop:
             turn += 1
             try:
-                await _ask(connection, requests[turn % len(requests)], target, seen)
+                is_kept = await _ask(connection, requests[turn % len(requests)], target, seen)
             except (OSError, asyncio.IncompleteReadError):
                 seen.statuses[0] += 1
+                is_kept = False
+            if not is_kept:
+                connection.writer.close()
                 connection = await _connect(target)
         connection.writer.close()
 
@@ -176,11 +181,14 @@ async def _open(target: Target, rate: float, seen: Seen, number: int) -> None:
     async def one(request: bytes) -> None:
         try:
             connection = idle.pop() if idle else await _connect(target)
-            await _ask(connection, request, target, seen)
+            is_kept = await _ask(connection, request, target, seen)
         except (OSError, asyncio.IncompleteReadError):
             seen.statuses[0] += 1
-        else:
+            return
+        if is_kept:
             idle.append(connection)
+        else:
+            connection.writer.close()
 
     start = time.perf_counter()
     at, turn = start, number * 17
