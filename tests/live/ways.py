@@ -9,23 +9,32 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
+import grpc
 import httpx
 from tests.live.serving import MODELS, PATIENCE_S, Serving, eventually
 from tests.live.test_guest import hosted
 from tests.live.wire import Wire, get, post
 
 import timebound as tb
+from timebound.rpc.schema import message
 
 MAX_BODY = 2000
+TOO_LARGE = MAX_BODY + 70_000
+"""Beyond what a message of gRPC may have beside its body, too."""
 HTTP = (
     "plain", "pipelined", "with a query string", "with the whole address", "with escapes", "behind a proxy",
     "in chunks", "by its name", "by HTTP/1.0", "as instances",
+    "as tensors", "as SageMaker asks",
 )  # fmt: skip
 CODES = {413: "body_too_large", 422: "key_reused", 500: "model_failed", 504: "deadline_missed"}
 """What a status says here, for a protocol that tells no codes."""
-WAYS = (*HTTP, "as a guest", "without a port")
+WAYS = (*HTTP, "by gRPC", "as a guest", "without a port")
+
+
+KINDS = {"value": "INT64", "gate": "BYTES"}
+"""The model's fields as tensors."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +61,8 @@ class ByHttp:
             return Told(said["code"] if "code" in said else CODES[answer.status])
         if self._way == "as instances":  # where an answer with one field is that field's value
             said = {"value": said["predictions"][0]}
+        elif self._way == "as tensors":
+            said = {"value": said["outputs"][0]["data"][0]}
         return Told("", said, answer.headers["timebound-source"])
 
     def ask_and_leave(self, body: Any) -> None:
@@ -70,10 +81,13 @@ class ByHttp:
             headers += [f"X-Request-Start: t={time.time():.3f}", "X-Forwarded-For: 192.0.2.7"]
         if self._way == "as instances":
             body = {"instances": [body]}
+        elif self._way == "as tensors":
+            body = {"inputs": [{"name": n, "shape": [1], "datatype": KINDS[n], "data": [v]} for n, v in body.items()]}
         request = post("/wait", body, *headers)
         target = {"with a query string": b"/wait?a=1&b", "with the whole address": b"http://host:80/wait"}
         target |= {"with escapes": b"/w%61it", "by its name": b"/predictions/waits"}
-        target |= {"as instances": b"/v1/models/waits:predict"}
+        target |= {"as instances": b"/v1/models/waits:predict", "as tensors": b"/v2/models/waits/infer"}
+        target |= {"as SageMaker asks": b"/invocations"}
         request = request.replace(b" /wait ", b" %b " % target.get(self._way, b"/wait"), 1)
         if self._way == "in chunks":
             request = in_chunks(request)
@@ -93,6 +107,48 @@ def in_chunks(request: bytes) -> bytes:
     pieces = [body[at : at + 50] for at in range(0, len(body), 50)]
     chunks = b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces)
     return b"\r\n".join([*lines, b"transfer-encoding: chunked"]) + b"\r\n\r\n" + chunks + b"0\r\n\r\n"
+
+
+class ByGrpc:
+    """Asks with tensors by gRPC."""
+
+    def __init__(self, serving: Serving) -> None:
+        address = str(serving.wait_for_line("listening for gRPC")["at"]).partition("://")[2]
+        self._channel = grpc.insecure_channel(address)
+        self._infer = self._channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
+        self.waiting = ByHttp(serving.port, "by gRPC").waiting
+
+    def ask(self, body: Any, *, key: str | None = None, limit_s: float = 20.0) -> Told:
+        try:
+            said = self._asking(body, key, limit_s).result()
+        except grpc.RpcError as error:
+            told: Any = error
+            # A message that is far too large is refused by the library, which knows no codes.
+            is_too_large = "Received message larger than max" in told.details()
+            return Told("body_too_large" if is_too_large else dict(told.trailing_metadata())["timebound-code"])
+        answer = message("inference.ModelInferResponse").FromString(said)
+        value = int.from_bytes(answer.raw_output_contents[0], "little")
+        return Told("", {"value": value}, answer.parameters["timebound_source"].string_param)
+
+    def ask_and_leave(self, body: Any) -> None:
+        asked = self._asking(body, None, 20.0)
+        eventually(lambda: self.waiting() == 1, "it waits")
+        asked.cancel()
+
+    def close(self) -> None:
+        self._channel.close()
+
+    def _asking(self, body: Any, key: str | None, limit_s: float) -> Any:
+        request = message("inference.ModelInferRequest")(model_name="waits")
+        for name, value in body.items():
+            tensor = request.inputs.add(name=name, datatype=KINDS[name], shape=[1])
+            if isinstance(value, int):
+                tensor.contents.int64_contents.append(value)
+            else:
+                tensor.contents.bytes_contents.append(value.encode())
+        metadata = [("timebound-timeout-ms", f"{1e3 * limit_s:.0f}")]
+        metadata += [("idempotency-key", f"grpc-{key}")] if key is not None else []
+        return self._infer.future(request.SerializeToString(), metadata=metadata, timeout=PATIENCE_S)
 
 
 class ByGateway:
@@ -122,17 +178,20 @@ class ByGateway:
         return self._gateway.requests.waiting
 
 
+Way: TypeAlias = ByHttp | ByGrpc | ByGateway
+
+
 @contextmanager
-def serving_all() -> Iterator[int]:
-    """The port of one server for all ways by HTTP."""
-    options = ("--workers", "1", "--max-body", str(MAX_BODY), "--trusted-proxies", "127.0.0.1")
+def serving_all() -> Iterator[Serving]:
+    """One server for all ways by HTTP and gRPC."""
+    options = ("--workers", "1", "--max-body", str(MAX_BODY), "--trusted-proxies", "127.0.0.1", "--grpc-port", "0")
     with Serving(MODELS / "waits.py", *options) as serving:
-        yield serving.port
+        yield serving
 
 
 @contextmanager
-def open_way(way: str, folder: Path) -> Iterator[ByHttp | ByGateway]:
-    """A server of `tests/models/waits.py` that is asked this way, which is none of `HTTP`."""
+def open_way(way: str, folder: Path) -> Iterator[Way]:
+    """A server of its own of `tests/models/waits.py`, asked as a guest or without a port."""
     target = MODELS / "waits.py"
     if way == "as a guest":
         with hosted(folder, target, f", max_body={MAX_BODY}") as (_, port):

@@ -69,6 +69,32 @@ def test_key_and_size_are_read_from_the_inputs_that_carry_them() -> None:
     assert len({item.fingerprint for item in items}) == 2
 
 
+@pytest.mark.parametrize(
+    ("again", "is_same"),
+    [
+        ([b'["a"]', b"[1.0, 2]"], True),
+        ([b' [ "\\u0061" ]', b"[1e0,2]"], True),
+        ([b'["b"]', b"[1,2]"], False),
+        ([b'["a"]', b"[2,1]"], False),
+    ],
+)
+@pytest.mark.parametrize("is_turned", [False, True])
+def test_a_request_written_in_another_way_has_the_same_fingerprint(
+    again: list[bytes], is_same: bool, is_turned: bool
+) -> None:
+    facts = Facts([Tensor("text", "BYTES", [-1]), Tensor("n", "FP32", [-1, 2])], [], False)
+
+    def print_of(data: list[bytes], parameters: bytes, is_turned: bool) -> bytes:
+        text = b'{"name":"text","datatype":"BYTES","shape":[1],"data":%b}' % data[0]
+        n = b'{"name":"n","datatype":"FP32","shape":[1,2],"data":%b}' % data[1]
+        inputs = [n, text] if is_turned else [text, n]
+        body = b'{"inputs":[%b],"parameters":{%b}}' % (b",".join(inputs), parameters)
+        return read(facts, Told(needs_print=True), body).items[0].fingerprint
+
+    first = print_of([b'["a"]', b"[1,2]"], b'"p":1,"q":2', False)
+    assert (print_of(again, b'"q":2,"p":1', is_turned) == first) is is_same
+
+
 def test_the_process_for_heavy_bodies_cuts_the_same_items() -> None:
     body = json.dumps({"inputs": [x([2, 2], [1, 2, 3, 4])], "id": "a"}).encode()
     said = Reader(msgspec.msgpack.encode(FACTS))(msgspec.msgpack.encode(Told()), body)

@@ -60,6 +60,17 @@ def of_json(body: bytes, ignore: Collection[str]) -> bytes:
         return of_bytes(body)
 
 
+def rewritten(text: bytes | memoryview) -> bytes:
+    """A JSON value as the fingerprint has it; as it came where that would take too long or cannot be."""
+    came = bytes(text)
+    if len(came) > MOST_VALUES and came.count(b",") > MOST_VALUES:
+        return came
+    try:
+        return _rewrite(came)
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return came
+
+
 def _of_object(body: bytes, ignore: Collection[str]) -> bytes:
     fields = _raws.decode(body)
     names = sorted(fields) if not ignore else sorted([name for name in fields if name not in ignore])

@@ -9,13 +9,14 @@ import struct
 from collections.abc import Sequence
 from functools import lru_cache
 from math import prod
+from operator import attrgetter
 from typing import Any
 
 import msgspec
 
 from timebound.body import read_json
 from timebound.errors import RequestError
-from timebound.store.fingerprint import of_bytes
+from timebound.store.fingerprint import of_bytes, rewritten
 from timebound.tensors.asked import (
     check_names,
     check_numbers,
@@ -118,17 +119,21 @@ def _usual(kinds: Sequence[tuple[str, str, Sequence[int], int, bool]], is_binary
 
 
 def _print_items(cut: Infer, facts: Facts, given: Sequence[Given], count: int, more: dict[str, Any]) -> None:
+    """By values: the order of tensors and parameters makes no difference, nor does how values are written."""
     ignore = frozenset(facts.key_ignore)
-    if not ignore.isdisjoint([*more, *(each.name for each in given)]):
-        kept = [each for each in given if each.name not in ignore]
-        more = {name: value for name, value in more.items() if name not in ignore}
-        columns = [_columns(each, count) for each in kept]
-        bodies = _packed(cut, kept, columns, more) if kept else [pack(_head(cut, (), (), more), ())] * count
-        for item, body in zip(cut.items, bodies, strict=True):
-            item.fingerprint = of_bytes(body)
+    kept = sorted([each for each in given if each.name not in ignore], key=attrgetter("name"))
+    said = {name: more[name] for name in sorted(more) if name not in ignore}
+    names = [each.name for each in given], list(more)
+    if ([each.name for each in kept], list(said)) == names and not any(each.is_text for each in given):
+        for item in cut.items:
+            item.fingerprint = of_bytes(item.body)
         return
-    for item in cut.items:
-        item.fingerprint = of_bytes(item.body)
+    columns = [
+        [rewritten(data) for data in _columns(each, count)] if each.is_text else _columns(each, count) for each in kept
+    ]
+    bodies = _packed(cut, kept, columns, said) if kept else [pack(_head(cut, (), (), said), ())] * count
+    for item, body in zip(cut.items, bodies, strict=True):
+        item.fingerprint = of_bytes(body)
 
 
 def _columns(given: Given, count: int) -> list[Data]:
