@@ -71,7 +71,7 @@ ALLOWED: Mapping[str, set[str]] = {
     "releases": BASE | {"target", "versions", "workers"},
     "gateway": BASE
     | NOUNS
-    | {"catalogue", "handlers", "reading", "releases", "requests", "scheduler", "store", "workers"},
+    | {"catalogue", "handlers", "reading", "releases", "requests", "scheduler", "store", "target", "workers"},
     "http": BASE
     | {"versions", "operator_socket"}
     | {

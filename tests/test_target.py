@@ -15,7 +15,7 @@ from tests.models.torch_files import save_export, save_script
 from timebound.errors import SetupError
 from timebound.importer import describe
 from timebound.model import Model, name_of
-from timebound.target import check_target, load_models, resolved, understudies
+from timebound.target import check_target, each_of, load_models, resolved, together, understudies
 
 ECHO = """
     import timebound as tb
@@ -437,3 +437,26 @@ def test_a_file_that_needs_its_library_is_refused_with_the_recipe(tmp_path: Path
     file.touch()
     with pytest.raises(SetupError, match=r"Write an app\.py with a class whose load\(\) says"):
         check_target(file)
+
+
+def test_several_files_are_served_together(tmp_path: Path) -> None:
+    app, file = write(tmp_path / "one" / "app.py", ECHO), save_doubler(tmp_path / "doubler.onnx")
+    other = write(tmp_path / "two" / "app.py", ECHO.replace("Echo", "Other"))
+    target = together([app, file, other])
+    assert names(target) == ["echo", "doubler", "other"]
+    assert [name_of(type(model)) for model in understudies(target)] == ["echo", "other"]
+    assert each_of(resolved(target)) == [app.resolve(), file.resolve(), other.resolve()]
+
+
+def test_names_are_unique_across_them(tmp_path: Path) -> None:
+    one, two = (write(tmp_path / name / "app.py", ECHO) for name in ("one", "two"))
+    told = complaint(together([one, two]))
+    assert told == f"two models in {one}, {two} have the name 'echo'; give one of them another"
+    assert complaint(together([one, one])) == f"{one} is given twice"
+
+
+def test_a_folder_of_models_is_served_alone(tmp_path: Path) -> None:
+    save_doubler(tmp_path / "models" / "doubler" / "1" / "model.onnx")
+    app = write(tmp_path / "app.py", ECHO)
+    assert "is served alone" in complaint(together([app, tmp_path / "models"]))
+    assert "does not exist" in complaint(together([app, tmp_path / "nothing.py"]))

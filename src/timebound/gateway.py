@@ -38,6 +38,7 @@ from timebound.requests.identity import Identity, check_key
 from timebound.scheduler import POLICIES, Policy, Scheduler
 from timebound.scheduler.offered import Offered, waiting_s
 from timebound.store.base import open_store
+from timebound.target import shown
 from timebound.types import Body, ModelInfo, Quality, Question, Result, Source
 from timebound.versions import Traffic
 from timebound.workers.crew import Recycling
@@ -311,7 +312,7 @@ class Gateway:
             raise
         if model not in {name.partition("@")[0] for name in served}:
             raise SetupError(
-                f"{self.releases.target} has no model of this name; it has {', '.join(self.catalogue.names)}"
+                f"{shown(self.releases.target)} has no model of this name; it has {', '.join(self.catalogue.names)}"
             )
 
     def unload_model(self, model: str) -> None:

@@ -12,7 +12,7 @@ import msgspec
 from timebound import versions
 from timebound.clock import Clock
 from timebound.errors import SetupError
-from timebound.target import check_target, parted, resolved
+from timebound.target import check_target, each_of, parted, resolved
 from timebound.versions import Traffic
 from timebound.workers.supervisor import Supervisor
 
@@ -26,9 +26,16 @@ class Releases:
         check_target(target)
         self.target = resolved(target)
         self._clock = clock
-        self.traffic = versions.read_all(self.target)
+        self.traffic = self._read_traffic()
         self._turn = asyncio.Lock()  # whoever brings something in, one at a time
         self._next: asyncio.Task[list[str]] | None = None
+
+    def _read_traffic(self) -> dict[str, Traffic]:
+        folder, *more = each_of(self.target)
+        return {} if more else versions.read_all(folder)
+
+    def _signature(self) -> tuple[int, ...]:
+        return tuple(versions.signature(parted(each)[0]) for each in each_of(self.target))
 
     async def reload(self, supervisor: Supervisor) -> list[str]:
         """Load the target again and switch to it; the models served now. Raises `SetupError`.
@@ -54,7 +61,7 @@ class Releases:
     async def _reload(self, supervisor: Supervisor) -> list[str]:
         began = self._clock.now()
         check_target(self.target)
-        before, self.traffic = self.traffic, versions.read_all(self.target)
+        before, self.traffic = self.traffic, self._read_traffic()
         plan = msgspec.structs.replace(supervisor.plan, versions=versions.to_load(self.traffic))
         try:
             models = await supervisor.reload(plan)
@@ -92,11 +99,11 @@ class Releases:
 
     async def watch(self, supervisor: Supervisor) -> None:
         """Reload when files of the target have changed, and then stayed as they are for a second; runs for ever."""
-        loaded = seen = versions.signature(parted(self.target)[0])
+        loaded = seen = self._signature()
         while True:
             await asyncio.sleep(1.0)
             try:
-                now = await asyncio.to_thread(versions.signature, parted(self.target)[0])
+                now = await asyncio.to_thread(self._signature)
                 if now == seen and now != loaded:
                     loaded = now
                     log.info("the target has changed")

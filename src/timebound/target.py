@@ -54,8 +54,27 @@ def parted(target: Path) -> tuple[Path, str | None]:
     return target, None
 
 
+def together(targets: Sequence[Path]) -> Path:
+    """One target that stands for all of these: their paths, one a line."""
+    return targets[0] if len(targets) == 1 else Path("\n".join(map(str, targets)))
+
+
+def each_of(target: Path) -> list[Path]:
+    """What `together` was given."""
+    return [Path(line) for line in str(target).split("\n")]
+
+
+def shown(target: Path) -> str:
+    """A target as people are told of it."""
+    return ", ".join(map(str, each_of(target)))
+
+
 def resolved(target: Path) -> Path:
     """The target by its full path, so that it means the same in another folder; a module by its file."""
+    return together([_resolved(each) for each in each_of(target)])
+
+
+def _resolved(target: Path) -> Path:
     path, name = parted(target)
     return path.resolve() if name is None else Path(f"{path.resolve()}:{name}")
 
@@ -72,6 +91,17 @@ def _file_of(module: str, folder: Path) -> Path:
 
 def check_target(target: Path) -> None:
     """Raise `SetupError` if `target` can be seen to be wrong without loading it."""
+    several = each_of(target)
+    for each in several:
+        _check_one(each)
+        path, _ = parted(each)
+        if len(several) > 1 and (is_archives(path) or _is_folder_of_models(path)):
+            raise SetupError(f"{path} is served alone: give one folder of models, or files and apps")
+        if several.count(each) > 1:
+            raise SetupError(f"{each} is given twice")
+
+
+def _check_one(target: Path) -> None:
     path, _ = parted(target)
     if not path.exists():
         raise SetupError(f"{path} does not exist; give a .py, .onnx, .pt2, .pt or .mar file, or a folder")
@@ -111,19 +141,21 @@ def load_models(
     Of a model with several `versions` the first has its name, each other one `<name>@<version>`.
     """
     check_target(target)
-    path, only = parted(target)
-    place, is_folder = Place(path, threads, slots, device=device, app=app or {}), _is_folder_of_models(path)
-    models = [
-        model
-        for file, name, version in _files(path, versions)
-        for model in _load(file, name, version, place, engines or {}, only=only, is_folder=is_folder)
-    ]
-    _name_versions(models, versions or {})
-    models += _load_archives(path, place)
+    models: list[Model] = []
+    for each in each_of(target):
+        path, only = parted(each)
+        place, is_folder = Place(path, threads, slots, device=device, app=app or {}), _is_folder_of_models(path)
+        own = [
+            model
+            for file, name, version in _files(path, versions)
+            for model in _load(file, name, version, place, engines or {}, only=only, is_folder=is_folder)
+        ]
+        _name_versions(own, versions or {})
+        models += own + _load_archives(path, place)
     names = [name_of(type(model)) for model in models]
     twice = [name for name in names if names.count(name) > 1]
     if twice:
-        raise SetupError(f"two models in {target} have the name {twice[0]!r}; give one of them another")
+        raise SetupError(f"two models in {shown(target)} have the name {twice[0]!r}; give one of them another")
     _check_paths(models, target)
     check_known([type(model).Settings for model in models], app or {})
     return models
@@ -147,13 +179,17 @@ def _check_paths(models: Sequence[Model], target: Path) -> None:
         for path in {*always, type(model).path or always[0]}:
             other = owners.setdefault(path, name)
             if other != name:
-                both = f"the models {other!r} and {name!r} in {target} would both answer at {path!r}"
+                both = f"the models {other!r} and {name!r} in {shown(target)} would both answer at {path!r}"
                 raise SetupError(f"{both}; give one of them another path")
 
 
 def understudies(target: Path, versions: Versions | None = None, app: Mapping[str, Any] | None = None) -> list[Model]:
     """The models of `target` that are Python code, made but not loaded: for what needs no weights."""
     check_target(target)
+    return [made for each in each_of(target) for made in _understudies(each, versions or {}, app or {})]
+
+
+def _understudies(target: Path, versions: Versions, app: Mapping[str, Any]) -> list[Model]:
     made: list[Model] = []
     path, only = parted(target)
     for file, name, version in _files(path, versions):
@@ -161,9 +197,9 @@ def understudies(target: Path, versions: Versions | None = None, app: Mapping[st
             classes = _model_classes(file, only)
             if _is_folder_of_models(path):
                 _name_by_folder(classes, name, version)
-            made += [_equipped(cls, app or {}) for cls in classes]
+            made += [_equipped(cls, app) for cls in classes]
 
-    _name_versions(made, versions or {})
+    _name_versions(made, versions)
     return [*made, *handler_models(path)]
 
 

@@ -166,3 +166,22 @@ def test_a_reload_of_all_tells_what_each_server_said(tmp_path: Path) -> None:
     assert "no weights" in lines[0]
     assert "Connection refused" in lines[1]
     assert lines[2:] == [f"http://127.0.0.1:{first.port}: serving echo", "1 of 3 reloaded"]
+
+
+def test_of_several_targets_each_is_watched(tmp_path: Path) -> None:
+    first, second = tmp_path / "first.py", tmp_path / "second.py"
+    code = "def {name}(x: int = 0) -> str:\n    return '{word}'\n"
+    first.write_text(code.format(name="one", word="a"))
+    second.write_text(code.format(name="two", word="a"))
+
+    with Serving(first, second, "--watch", "--workers", "1") as serving:
+
+        def told() -> list[str]:
+            return [serving.http.post(f"/predictions/{name}", json={}).json() for name in ("one", "two")]
+
+        assert told() == ["a", "a"]
+        second.write_text(code.format(name="two", word="b"))
+        eventually(lambda: told() == ["a", "b"], "the second file is loaded anew")
+        first.write_text(code.format(name="one", word="c"))
+        serving.operator.post("/v1/reload")
+        assert told() == ["c", "b"]

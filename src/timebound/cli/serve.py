@@ -9,7 +9,7 @@ from typing import Any
 from timebound.cli.verb import configuration, declare
 from timebound.config import default_of, describe, options, shown_default
 from timebound.log import set_up_logging
-from timebound.target import check_target
+from timebound.target import check_target, together
 
 _SET = "a setting of the app itself, which its code reads as self.settings.NAME; may be given several times"
 _DEMO = Path(__file__).parent.parent / "demo" / "app.py"
@@ -24,14 +24,15 @@ def add_to(verbs: Any) -> None:
         "Serve models over HTTP; every request is answered before its deadline.",
     )
     what = "a .py file with timebound.Model classes or a typed function, an .onnx, .pt2, .pt or .mar file, or a folder"
-    serve.add_argument("target", type=Path, help=f"{what}; app.py:NAME or package.module:NAME serves one of a file's")
+    one = "app.py:NAME or package.module:NAME serves one of a file's"
+    serve.add_argument("target", type=Path, nargs="+", help=f"{what}; {one}; files and apps may be several")
     demo = declare(
         verbs,
         "demo",
         "serve a small handwriting model to play with",
         "Serve three small networks that read a handwritten Chinese character. Draw 勇 on the page.",
     )
-    demo.set_defaults(target=_DEMO)
+    demo.set_defaults(target=[_DEMO])
     for verb in (serve, demo):
         add_options(verb)
         shown = "show the value of each option and where it was set, and do not serve"
@@ -58,15 +59,17 @@ def flags_of(chosen: argparse.Namespace) -> dict[str, Any]:
 
 def run(chosen: argparse.Namespace) -> int:
     """Serve the target with the options chosen."""
-    config = configuration(flags_of(chosen), chosen.target, chosen.set)
+    target, *more = chosen.target
+    config = configuration(flags_of(chosen), None if more else target, chosen.set)
+    target = together(chosen.target)
     if chosen.print_config:
         print(describe(config))
         return 0
-    check_target(chosen.target)
+    check_target(target)
     chosen.debug = config.debug  # wherever it was set, mistakes are shown with their traceback
     # Imported late: --help and mistakes in the options answer without the web server's import time.
     from timebound.gateway import logs_json
     from timebound.server import run as run_server
 
     set_up_logging("debug" if config.debug else config.log_level, as_json=logs_json(config), is_threaded=True)
-    return run_server(chosen.target, config)
+    return run_server(target, config)
