@@ -33,7 +33,10 @@ class Handed(tb.Model):
         if request.gate:
             with open(request.gate) as file:
                 fcntl.flock(file, fcntl.LOCK_SH)
-        if request.doing == "crash":
+        if request.doing == "fork" and not os.fork():  # a process that has all the hand has, and outlives it
+            time.sleep(15)
+            os._exit(0)
+        if request.doing in ("crash", "fork"):
             os.abort()
         if request.doing == "kill":
             os.kill(os.getpid(), signal.SIGKILL)

@@ -106,7 +106,13 @@ def test_a_refusal_too_long_to_hand_over_is_told_in_full(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize(
-    ("doing", "losses"), [("crash", [Loss.CRASHED] * 2), ("hang", [Loss.HUNG]), ("spin", [Loss.HUNG])]
+    ("doing", "losses"),
+    [
+        ("crash", [Loss.CRASHED] * 2),
+        ("fork", [Loss.CRASHED] * 2),
+        ("hang", [Loss.HUNG]),
+        ("spin", [Loss.HUNG]),
+    ],
 )
 def test_an_item_that_ends_or_holds_up_hands_is_the_only_one_lost(bench: Bench, doing: str, losses: list[Loss]) -> None:
     before = bench.hands.pids()

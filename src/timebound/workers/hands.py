@@ -96,6 +96,8 @@ class _Hired:
         self.number = number
         self.sock = sock
         self.pid = pid
+        self.end = _end_of(pid)
+        """A file that is readable once it has ended: what it has started itself may keep its socket open."""
         self.parts: deque[Part] = deque()
         """What it is at, and perhaps the next one."""
         self.given = 0.0
@@ -243,6 +245,9 @@ class Hands:
                 hired: _Hired | None = key.data
                 if hired is None:  # the bell: they are closed
                     continue
+                if key.fileobj is not hired.sock:
+                    self._ended(hired)
+                    continue
                 try:
                     data = hired.sock.recv(own.MESSAGE_BYTES)
                 except ConnectionError:  # it died with its next part unread; what it said before is still to be heard
@@ -252,6 +257,15 @@ class Hands:
                 else:
                     self._lost(hired)
         self._bury_all()
+
+    def _ended(self, hired: _Hired) -> None:
+        """Its process is gone: after what it has still said comes the end, whoever else has its socket."""
+        if hired.end is not None:
+            self._selector.unregister(hired.end)
+            os.close(hired.end)
+            hired.end = None
+            with suppress(OSError):
+                hired.sock.shutdown(socket.SHUT_RDWR)
 
     def _hear(self, hired: _Hired, reply: own.Reply) -> None:
         with self._lock:
@@ -297,6 +311,7 @@ class Hands:
 
     def _lost(self, hired: _Hired) -> None:
         """A hand is gone: look into what it was at, and have another one come."""
+        self._ended(hired)
         self._selector.unregister(hired.sock)
         hired.sock.close()
         with self._lock:
@@ -380,7 +395,9 @@ class Hands:
                 self._send(hired, own.Equip(self._plan))
                 if self._learn is not None:
                     self._send(hired, self._learn)
-            self._selector.register(hired.sock, selectors.EVENT_READ, hired)
+            for file in (hired.sock, hired.end):
+                if file is not None:
+                    self._selector.register(file, selectors.EVENT_READ, hired)
 
     def _hire(self, number: int) -> _Hired:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -401,11 +418,20 @@ class Hands:
 
     def _bury_all(self) -> None:
         for hired in self._hired.values():
+            self._ended(hired)
             hired.sock.close()
             os.waitpid(hired.pid, 0)
         self._bell.close()
         self._selector.close()
         os.close(self._board_file)
+
+
+def _end_of(pid: int) -> int | None:
+    """A file that says when a process has ended; None where the system has no such files."""
+    try:
+        return os.pidfd_open(pid)
+    except OSError:
+        return None
 
 
 def _state_of(pid: int) -> tuple[str, float]:
