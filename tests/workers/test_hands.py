@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from tests.live.serving import MODELS, eventually
+from tests.live.serving import MODELS, PATIENCE_S, eventually
 
 from timebound.clock import MonotonicClock
 from timebound.target import load_models
@@ -24,11 +26,15 @@ pytestmark = pytest.mark.live
 
 
 class Bench:
-    """A worker's slot with two hands beside it, for the models of one file."""
+    """A worker's slot with two hands beside it, for the models of one file; they may get a signal on their way."""
 
-    def __init__(self, target: Path) -> None:
+    def __init__(self, target: Path, sign: signal.Signals | None = None) -> None:
         clock = MonotonicClock()
         self.hands = Hands(WorkerPlan(target=str(target), cores=2, log_level="error"), 2, 1, 0, clock)
+        if sign is not None:
+            eventually(lambda: len(self.hands.pids()) == 2, "hands on their way")
+            for pid in self.hands.pids():
+                os.kill(pid, sign)
         models = load_models(target, threads=1)
         self.runners = {runner.name: runner for runner in (Runner(model, clock) for model in models)}
         infos = [ModelInfo(name=name, max_batch=type(run.model).max_batch) for name, run in self.runners.items()]
@@ -97,6 +103,15 @@ def test_a_refused_item_leaves_its_neighbours_alone(bench: Bench) -> None:
 def test_an_item_of_another_form_takes_the_batch_out_of_its_rows(bench: Bench) -> None:
     bodies = [body(n) for n in range(8)]
     assert said(bench.run(*bodies, body(1, "odd")).outcomes) == [2.0 * n for n in range(8)] + [0.0]
+
+
+@pytest.mark.parametrize("sign", [signal.SIGSTOP, signal.SIGKILL])
+def test_hands_that_are_killed_or_stopped_on_their_way_hold_no_worker_up(sign: signal.Signals) -> None:
+    began = time.monotonic()
+    with closing(Bench(MODELS / "handed.py", sign)) as bench:
+        assert time.monotonic() - began < PATIENCE_S
+        assert bench.hands.up == 2
+        assert said(bench.run(*(body(n) for n in range(8))).outcomes) == [2.0 * n for n in range(8)]
 
 
 def test_a_refusal_too_long_to_hand_over_is_told_in_full(bench: Bench) -> None:

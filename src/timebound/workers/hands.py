@@ -163,7 +163,9 @@ class Hands:
             self._learn = own.Learn(len(self.areas[0].rows), dict(models))
             for hired in list(self._hired.values()):
                 self._send(hired, self._learn)
-            self._heard.wait_for(self._are_there, LEARN_S)
+            end = self._clock.now() + LEARN_S
+            while not self._heard.wait_for(self._are_there, _LOOK_EVERY_S) and self._clock.now() < end:
+                self._end_stopped()
 
     def _are_there(self) -> bool:
         return self.up == self.count or self._has_given_up or self._is_closed or self._is_refused
@@ -203,6 +205,7 @@ class Hands:
         """End hands that hang; the foreman then hears that they are gone."""
         now = self._clock.now()
         with self._lock:
+            self._end_stopped()
             for hired in self._hired.values():
                 row, since = self._board.read(hired.number)
                 if row < 0:  # it has not begun
@@ -223,6 +226,13 @@ class Hands:
                 ):
                     continue
                 hired.ended_as = Loss.STOPPED if state in "Tt" else Loss.HUNG
+                os.kill(hired.pid, signal.SIGKILL)
+
+    def _end_stopped(self) -> None:
+        """End hands that somebody has stopped (SIGSTOP) on their way: the next ones come at once."""
+        for hired in [each for each in self._hired.values() if not each.is_up and each.ended_as is None]:
+            if _state_of(hired.pid)[0] in "Tt":
+                hired.ended_as = Loss.STOPPED
                 os.kill(hired.pid, signal.SIGKILL)
 
     def close(self) -> None:
