@@ -79,6 +79,7 @@ ALLOWED: Mapping[str, set[str]] = {
         "catalogue",
         "config",
         "events",
+        "answer_type",
         "body",
         "form",
         "form_body",

@@ -169,3 +169,38 @@ def test_a_connection_of_http_1_0_is_kept_if_its_client_asks(served: Serving) ->
         wire.send(head, b"\r\n", body)
         assert wire.read().headers["connection"] == "close"
         assert wire.read_to_end() == b""
+
+
+def test_a_list_of_bodies_is_answered_as_a_list(served: Serving) -> None:
+    answer = served.http.post("/predictions/mood:batch", json=[{"text": "a" * count} for count in range(200)])
+    assert (answer.status_code, answer.headers["timebound-failed"]) == (200, "0")
+    assert [each["letters"] for each in answer.json()] == list(range(200))
+
+
+def test_an_item_of_a_list_fails_by_itself(served: Serving) -> None:
+    answer = served.http.post("/predictions/mood:batch", json=[{"text": "a"}, {"text": 1}, 7, {"text": "abc"}])
+    first, second, third, fourth = answer.json()
+    assert (first["letters"], fourth["letters"]) == (1, 3)
+    assert (second["error"]["status"], second["error"]["code"], second["error"]["field"]) == (422, "bad_input", "text")
+    assert third["error"]["code"] == "bad_input"
+    assert (answer.status_code, answer.headers["timebound-failed"]) == (200, "2")
+
+
+def test_raw_bodies_and_pictures_go_through_lists_as_base64(served: Serving) -> None:
+    answer = served.http.post("/predictions/bytes:batch", json=["text", {"b64": "UE5HIQ=="}])
+    assert answer.json() == [{"size": 4, "first": "text"}, {"size": 4, "first": "PNG!"}]
+    answer = served.http.post("/predictions/card:batch", json=[{"name": "Ada"}])
+    assert answer.json() == [{"b64": "PHN2Zz5BZGE8L3N2Zz4="}]
+
+
+def test_what_is_no_list_or_too_long_a_one_is_refused(served: Serving) -> None:
+    for body in ({"text": "a"}, [], [{"text": "a"}] * 257, "x" * 2_000):
+        told = served.http.post("/predictions/mood:batch", json=body)
+        assert (told.status_code, told.json()["code"]) == (422, "bad_input")
+
+
+def test_the_items_of_a_list_have_the_deadline_of_the_request(served: Serving) -> None:
+    told = served.http.post(
+        "/predictions/mood:batch", json=[{"text": "a"}] * 2, headers={"timebound-timeout-ms": "0.001"}
+    )
+    assert told.status_code in (429, 504)

@@ -35,6 +35,8 @@ class RowFacts(msgspec.Struct, frozen=True, array_like=True):
     key: str | None = None
     size_field: str | None = None
     key_ignore: list[str] = []
+    is_list: bool = False
+    """Whether a request is a bare list, in which each item fails by itself."""
 
 
 class Rows(msgspec.Struct, array_like=True):
@@ -74,6 +76,10 @@ class RowReader:
             body = unpacked(body, told.encoding, told.most)
         if not body:
             raise RequestError("the body is empty", code="empty_body")
+        if self._facts.is_list:
+            listed: list[msgspec.Raw] = read_json(_decode_list, body)
+            _check_count(listed)
+            return Rows([self._lenient(_raw(row) if self._look is None else bytes(row), told) for row in listed])
         request: _Request = read_json(_decode, body)
         is_columns = request.instances is None
         if is_columns and not memoryview(request.inputs):
@@ -115,6 +121,13 @@ class RowReader:
 
     def _object(self, fields: dict[str, msgspec.Raw]) -> bytes:
         return msgspec.json.encode(fields)
+
+    def _lenient(self, body: bytes, told: Told) -> Cut:
+        """An item that the worker refuses, if it is wrong: the others have their answers."""
+        try:
+            return self._item(body, told)
+        except RequestError:
+            return Cut(body, None, 1.0, of_json(body, self._ignore) if told.needs_print else b"")
 
     def _item(self, body: bytes, told: Told) -> Cut:
         if self._look is None:

@@ -1,6 +1,7 @@
 """The protocols that models are asked in, one file each."""
 
 from timebound.http.surfaces.base import Surface
+from timebound.http.surfaces.lists import Lists
 from timebound.http.surfaces.native import Native
 from timebound.http.surfaces.oip import OpenInference
 from timebound.http.surfaces.predict import Predict
@@ -12,6 +13,7 @@ SURFACES: tuple[type[Surface], ...] = (
     Explanations,
     Invocations,
     Native,
+    Lists,
     OpenInference,
     Predict,
     SageMaker,
