@@ -144,7 +144,7 @@ def test_the_servers_own_paths_are_there_without_any_model() -> None:
     probes = {"/livez", "/readyz", "/metrics"}
     results = {"/v1/results", "/v1/results/{model}", "/v1/results/{model}/{key}", "/v1/reload"}
     models = {f"/v1/models{rest}" for rest in ("", "/{model}/samples", "/{model}/traffic", "/{model}/rollback")}
-    others = {"/ping", "/models/{model}/invoke", "/predictions/{model}:batch"}
+    others = {"/ping", "/models/{model}/invoke"}
     others |= {
         f"/v1/models/{{model}}{rest}" for rest in ("", ":predict", "/versions/{version}", "/versions/{version}:predict")
     }

@@ -233,6 +233,9 @@ class App:
 
     def _cold_app(self) -> Starlette:
         routes = [
+            # Before the paths of versions: none is called invoke.
+            Route("/models/{model}/invoke", self._no_model, methods=["POST"]),
+            Route("/models/{model}/invoke", _only_post, methods=["GET", "PUT", "DELETE"]),
             Route("/livez", self._livez),
             Route("/readyz", self._readyz),
             Route("/metrics", self._metrics_page),
@@ -245,7 +248,6 @@ class App:
             *(self._open_inference.routes() if self._open_inference is not None else ()),
             Route("/v1/models/{model}/samples", self._samples),
             Route("/predictions/{model}", self._no_model, methods=["GET", "POST", "PUT"]),
-            Route("/models/{model}/invoke", self._no_model, methods=["POST"]),
             Route("/openapi.json", self._openapi),
             Route("/api-description", self._openapi),
             Route("/", self._openapi, methods=["OPTIONS"]),
@@ -349,6 +351,10 @@ class App:
             detail = f"nothing is at {request.url.path}{where}; see /docs"
             return self._problem(RequestError(detail, code="not_found"), request.url.path)
         return Response(problem_body("internal", error.detail), error.status_code, media_type=MEDIA.decode())
+
+
+async def _only_post(request: HttpRequest) -> Response:
+    raise HTTPException(405, headers={"allow": "POST"})
 
 
 async def _first(done: asyncio.Future[Any], left: Coroutine[Any, Any, None]) -> None:

@@ -51,6 +51,9 @@ def openapi(models: Sequence[ModelInfo], server_version: str, *, needs_key: bool
                     asked = _operation(model, {}, operation_ids) | by_query
                     del asked["requestBody"]
                     paths[path]["get"] = asked
+        own = f"/predictions/{model.name}"
+        if own in model.paths and not model.is_handler and f"{own}:batch" not in paths:
+            paths[f"{own}:batch"] = {"post": _list(model, body, shared, answers, operation_ids)}
     document["info"]["version"] = server_version
     document["tags"] = [{"name": name} for name in dict.fromkeys(model.name for model in models)] + document["tags"]
     document["paths"] = paths | {path: item for path, item in document["paths"].items() if path not in paths}
@@ -98,6 +101,17 @@ def _description(model: ModelInfo) -> str:
             "in work, and gets the same result again later."
         )
     return " ".join([f"{model.description}\n\n", *facts] if model.description else facts)
+
+
+def _list(model: ModelInfo, body: Json, shared: Json, answers: Json, taken: set[str]) -> Json:
+    """The operation that takes a list of the model's bodies."""
+    item = body["content"].get("application/json", {}).get("schema", {})
+    several = {"type": "array", "minItems": 1, "maxItems": 256, "items": item}
+    told = "The answers, in order; in the place of an item that failed is an object with `error`, a problem."
+    listed = {"description": told, "content": {"application/json": {"schema": {"type": "array"}}}}
+    asked = {"required": True, "content": {"application/json": {"schema": several}}}
+    own = {"summary": f"Ask {model.name} with a list", "requestBody": asked, "responses": answers | {"200": listed}}
+    return _operation(model, body, taken) | shared | own
 
 
 def _request_body(model: ModelInfo, schemas: Json) -> Json:
