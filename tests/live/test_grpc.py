@@ -283,6 +283,14 @@ def test_a_caller_that_leaves_is_not_waited_for(channel: Any, classes: Serving) 
     eventually(lambda: classes.gauge("grpc_calls_open") == 0, "the call is gone")
 
 
+def test_what_a_cancelled_stream_has_asked_is_open_no_more(channel: Any, classes: Serving) -> None:
+    stream = channel.stream_stream("/inference.GRPCInferenceService/ModelStreamInfer")
+    call = stream(iter([slow(1.0).SerializeToString()] * 3))
+    eventually(lambda: classes.gauge("grpc_calls_open") == 3, "the requests are open")
+    call.cancel()
+    eventually(lambda: classes.gauge("grpc_calls_open") == 0, "none of them is")
+
+
 def test_more_than_can_wait_is_refused_with_the_time_to_come_back(channel: Any) -> None:
     call = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
     calls = [call.future(slow(0.3).SerializeToString(), timeout=20) for _ in range(24)]

@@ -42,6 +42,7 @@ class Asked:
         if self._leave is not None and (not self.done.done() or self.done.cancelled()):
             self._leave()
         self._leave = None
+        self.done.cancel()
 
 
 class Stream:
