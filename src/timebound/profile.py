@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import math
 import os
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -17,6 +18,11 @@ from timebound.processor import model_name
 log = logging.getLogger("timebound.profile")
 
 _VERSION = 2
+_FARTHEST_DRIFT = math.log(100.0)  # from what is usual: no machine is so much slower or faster for long
+
+_Positive = Annotated[float, msgspec.Meta(gt=0.0, lt=1e12)]
+_Seconds = Annotated[float, msgspec.Meta(ge=1e-9, le=1e5)]
+_Log = Annotated[float, msgspec.Meta(ge=-100.0, le=100.0)]
 
 
 class Machine(msgspec.Struct, frozen=True):
@@ -27,6 +33,23 @@ class Machine(msgspec.Struct, frozen=True):
     slots: int = 0
     gpus: int = 0
     """Devices that the slots shared; 0 where each slot was a server of its own."""
+
+
+class _Speed(msgspec.Struct, frozen=True):
+    """What must hold of a model's speed, or it cannot have been measured."""
+
+    cells: list[tuple[_Positive, _Positive, _Positive, _Seconds]]
+    scale: Annotated[list[_Log], msgspec.Meta(min_length=1)]
+    crowd: dict[int, _Log]
+    largest: tuple[_Positive, _Positive]
+    quantiles: tuple[_Positive, _Positive]
+
+    def __post_init__(self) -> None:
+        if abs(self.scale[0]) > _FARTHEST_DRIFT:
+            raise ValueError(f"a drift of {self.scale[0]:g}, more than {_FARTHEST_DRIFT:.1f}")
+        for part in self.scale:
+            if not all(1e-9 <= seconds * math.exp(part) <= 1e5 for *_, seconds in self.cells):
+                raise ValueError("batches of less than 1e-9 s, or of more than 1e5 s")
 
 
 class Saved(msgspec.Struct, frozen=True):
@@ -79,6 +102,20 @@ def _as_now(version: int, models: dict[str, dict[str, Any]]) -> dict[str, dict[s
     return dict(models) if version == _VERSION else {}
 
 
+def _believable(path: Path, models: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Those whose figures can be true; a server believes what it is given for long, so the others learn anew."""
+    believed = {}
+    for name, learned in models.items():
+        try:
+            if learned.get("cells"):
+                msgspec.convert(learned, _Speed, strict=False)
+            believed[name] = learned
+        except msgspec.ValidationError as error:
+            extra = {"model": name, "file": str(path), "why": str(error)}
+            log.warning("a saved profile cannot be true; the model is learned anew", extra=extra)
+    return believed
+
+
 def read_saved(path: Path) -> Saved:
     """A profile with all that is known of it; raises `SetupError` if there is none to be read."""
     try:
@@ -87,4 +124,4 @@ def read_saved(path: Path) -> Saved:
         raise SetupError(f"there is no profile at {path}: {error.strerror}; `timebound tune` measures one") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise SetupError(f"{path} is no profile: {error}; `timebound tune` measures one") from None
-    return msgspec.structs.replace(saved, models=_as_now(saved.version, saved.models))
+    return msgspec.structs.replace(saved, models=_believable(path, _as_now(saved.version, saved.models)))

@@ -225,6 +225,35 @@ def test_a_saved_profile_says_where_it_was_learned_and_old_ones_still_count(tmp_
         read_saved(file.path)
 
 
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        {"scale": [-307.99]},
+        {"scale": [-4.0], "cells": [[1.1, 1.0, 1.0, 1.7e131]]},
+        {"cells": [[1.1, 1.0, 1.0, None]]},
+        {"cells": [[1.1, 1.0, 1.0, 0.0]]},
+        {"cells": [[1.1, 1.0, 1.0, 2e-9]], "scale": [-4.0]},
+        {"scale": []},
+        {"quantiles": ["slow", "fast"]},
+    ],
+)
+def test_a_profile_that_cannot_be_true_is_not_believed_and_one_line_says_so(
+    nonsense: dict[str, object], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    true = {
+        "cells": [[9.0, 1.0, 1.0, 0.01]],
+        "scale": [0.1],
+        "crowd": {"2": 0.3},
+        "largest": [1, 1.0],
+        "quantiles": [0.9, 1.2],
+    }
+    file = ProfileFile(tmp_path, tmp_path / "app.py")
+    file.write({"good": true, "bad": {**true, **nonsense}}, HERE)
+    assert list(file.read()) == ["good"]
+    (line,) = caplog.records
+    assert line.__dict__["model"] == "bad"
+
+
 def test_the_example_machines_are_three_and_said_to_be_examples() -> None:
     assert [(kind.cores, kind.price) for kind in read_machines(EXAMPLES)] == [(1, 5.0), (2, 10.0), (4, 20.0)]
     assert "examples, not offers" in EXAMPLES.read_text()

@@ -204,17 +204,16 @@ class Estimate:
             self.largest_batch = max(batch, self.largest_batch)
             self.largest_work = max(batch * size, self.largest_work)
             self.curves.clear()
-        if cell is not None:  # else no drift can be told from a new shape
-            self._move(cell, seconds, batch * size, member=member, busy=busy)
         is_news = (*key, member) in self._suspicious  # once more
-        alone_s = seconds / (self._scale[member] * self.crowd(busy))
-        if cell is None:
-            shape.cells[key] = [1.0, float(batch), size, alone_s]
+        if cell is None:  # no drift can be told from a new shape
+            shape.cells[key] = [1.0, float(batch), size, seconds / (self._scale[member] * self.crowd(busy))]
         else:
-            if is_news and not 1.0 / STRAGGLER < alone_s / cell[3] < STRAGGLER:
+            rest = math.exp(self._move(cell, seconds, batch * size, member=member, busy=busy))
+            if is_news and not 1.0 / STRAGGLER < rest < STRAGGLER:
                 cell[0] = CELL_RATE  # it has changed, and not by chance
-            _fill(cell, batch, size, alone_s)
+            shape.move(cell, batch, size, rest)
         if cell is None or is_news or self.observations % REFIT_EVERY == 0:
+            self._settle()
             shape.fit(self.is_long_ago)
             self.forget_shape()
         return False
@@ -241,23 +240,37 @@ class Estimate:
         self.safe = max(1.0, self._ordered[min(count - 1, int(SAFE * count))])
         self.fast = min(1.0, self._ordered[int((1.0 - SAFE) * count)])
 
-    def _move(self, cell: list[float], seconds: float, work: float, *, member: int, busy: int) -> None:
-        """Move the fast parts. The error is against the cell and not the line: a cell off the line is no drift."""
+    def _move(self, cell: list[float], seconds: float, work: float, *, member: int, busy: int) -> float:
+        """Move the fast parts, and return what they leave to the cell, as a logarithm.
+
+        The error is against the cell and not the line: a cell off the line is no drift. Only the product of drift and
+        cell is ever seen. A cell therefore gets a fixed share of the very error that the drift got: were each to come
+        to rest at a mean of its own, both would move for ever, one up and one down.
+        """
         overhead, per_item = self.shape.overhead, self.shape.per_item
         expected = cell[3] * (overhead + per_item * work) / (overhead + per_item * cell[1] * cell[2])
         error = math.log(seconds / (expected * self._scale[member] * self.crowd(busy)))
         if member not in self.known_members:
             self.known_members.add(member)
             self.member[member] = error
-        else:
-            self.drift += DRIFT_RATE * error
-            self.usual_drift += USUAL_RATE * (self.drift - self.usual_drift)
-            if member:
-                self.member[member] += CELL_RATE * error
-            if busy > 1:
-                level = self.crowds.get(busy, max(self.crowds.values(), default=0.0))
-                self.crowds[busy] = min(math.log(busy), max(0.0, level + CELL_RATE * error))
-                self._crowding.clear()
+            self.rescale()
+            return 0.0
+        self.drift += DRIFT_RATE * error
+        self.usual_drift += USUAL_RATE * (self.drift - self.usual_drift)
+        if member:
+            self.member[member] += CELL_RATE * error
+        if busy > 1:
+            level = self.crowds.get(busy, max(self.crowds.values(), default=0.0))
+            self.crowds[busy] = min(math.log(busy), max(0.0, level + CELL_RATE * error))
+            self._crowding.clear()
+        self.rescale()
+        return (1.0 - DRIFT_RATE) * error
+
+    def _settle(self) -> None:
+        """What is usual belongs to the shape, to all of it at once: no prediction changes, and drifts stay small."""
+        self.shape.multiply(math.exp(self.usual_drift))
+        self.drift -= self.usual_drift
+        self.usual_drift = 0.0
         self.rescale()
 
     def known_from_start(self, sizes: tuple[int, ...]) -> None:
@@ -276,14 +289,3 @@ class Estimate:
         self.curves.clear()
         self._known.clear()
         self._crowding.clear()
-
-
-def _fill(cell: list[float], batch: int, size: float, seconds: float) -> None:
-    count, mean_batch, mean_size, mean_seconds = cell
-    weight = max(CELL_RATE, 1.0 / (count + 1.0))
-    cell[:] = (
-        count + 1.0,
-        mean_batch + weight * (batch - mean_batch),
-        mean_size + weight * (size - mean_size),
-        mean_seconds + weight * (seconds - mean_seconds),
-    )
