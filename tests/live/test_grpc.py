@@ -291,6 +291,15 @@ def test_what_a_cancelled_stream_has_asked_is_open_no_more(channel: Any, classes
     eventually(lambda: classes.gauge("grpc_calls_open") == 0, "none of them is")
 
 
+def test_what_a_stream_was_sent_is_held_no_longer_than_until_its_answers(channel: Any, classes: Serving) -> None:
+    stream = channel.stream_stream("/inference.GRPCInferenceService/ModelStreamInfer")
+    request = Request(model_name="raw")
+    request.inputs.add(name="body", datatype="BYTES", shape=[1]).contents.bytes_contents.append(b"count" * 20_000)
+    answers = list(stream(iter([request.SerializeToString()] * 3), timeout=20))
+    assert len(answers) == 3
+    eventually(lambda: classes.gauge("held_bytes") == 0, "nothing held", within_s=5)
+
+
 def test_more_than_can_wait_is_refused_with_the_time_to_come_back(channel: Any) -> None:
     call = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
     calls = [call.future(slow(0.3).SerializeToString(), timeout=20) for _ in range(24)]

@@ -64,7 +64,7 @@ class Stream:
                 await self._wait()
                 while waiting and waiting[0].done.done():
                     await self._context.write(in_band(waiting[0]))
-                    waiting.popleft()
+                    waiting.popleft().leave()  # or it would keep its message until somebody looks for garbage
         finally:
             if self._reading is not None:
                 self._reading.cancel()
