@@ -108,7 +108,7 @@ ALLOWED: Mapping[str, set[str]] = {
     | {"app_settings", "devices", "nvml"}
     | {"admission", "config", "model", "events", "importer", "target", "store", "workers", "http", "lab", "processor"},
     "server": BASE | NOUNS | {"nvml", "admission", "gateway", "http", "observe", "rpc", ROOT},
-    "program": BASE | {"client", "config", "gateway", "lab", "log", "model", "server", "target"},
+    "program": BASE | {"importer", "client", "config", "gateway", "lab", "log", "model", "server", "target"},
     "testing": BASE | {"app_settings", "model", "program", "target", "workers"},
     "guest": BASE | NOUNS | {"gateway", "http", "server"},
     "ray": {"errors", "config", "log", "gateway", "guest"},

@@ -53,3 +53,10 @@ def test_a_file_is_asked_too(tmp_path: Path) -> None:
     assert tb.testing.ask(app, {"x": 4}) == 8
     with pytest.raises(SetupError, match="has the models twice; say which one: name='twice'"):
         tb.testing.ask(app, {"x": 4}, name="thrice")
+
+
+def test_a_class_that_is_in_no_file_is_asked_all_the_same() -> None:
+    space: dict[str, object] = {"tb": tb, "__name__": "notebook"}
+    exec("class Cell(tb.Model):\n    def infer(self, batch):\n        return [1] * len(batch)\n", space)
+    cell: type[tb.Model] = space["Cell"]  # type: ignore[assignment] # it was made by exec
+    assert tb.testing.ask(cell, b"") == 1

@@ -13,6 +13,13 @@ from timebound.errors import SetupError, text_of
 
 _OURS = str(Path(__file__).parent)
 _app_folders: set[str] = set()
+_importing: list[Path] = []
+"""The files that are being imported now."""
+
+
+def imported_now() -> Path | None:
+    """The user's file that is being imported, if one is: what it does meanwhile is done in every worker."""
+    return _importing[-1] if _importing else None
 
 
 def import_file(file: Path) -> ModuleType:
@@ -21,6 +28,7 @@ def import_file(file: Path) -> ModuleType:
     Raises `SetupError` if it cannot be had.
     """
     file = file.resolve()
+    _importing.append(file)
     try:
         return _module_of_a_package(file) if _is_in_package(file) else _module_of_its_own(file)
     except SetupError:
@@ -30,6 +38,8 @@ def import_file(file: Path) -> ModuleType:
         raise SetupError(f"importing {file} failed: {describe(error)}; {cure}") from error
     except Exception as error:
         raise SetupError(f"importing {file} failed: {describe(error)}") from error
+    finally:
+        _importing.pop()
 
 
 def _is_in_package(file: Path) -> bool:

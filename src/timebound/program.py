@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from timebound.errors import SetupError
+from timebound.importer import imported_now
 from timebound.model import Model
 
 if TYPE_CHECKING:
@@ -98,6 +99,11 @@ class Started:
 
 def target_of(model: Served) -> Path:
     """What `timebound serve` would take for it; raises `SetupError` if workers could not import it."""
+    if (file := imported_now()) is not None:  # a worker would start a server, whose workers would start servers ...
+        raise SetupError(
+            f"{file} starts a server while it is imported, and every worker imports it; put that call under "
+            'if __name__ == "__main__":'
+        )
     if isinstance(model, str | Path):
         return Path(model)
     name = getattr(model, "__qualname__", "")
@@ -105,18 +111,29 @@ def target_of(model: Served) -> Path:
         raise SetupError(
             f"a {type(model).__name__} cannot be served; give a model class, a function with types or a file"
         )
-    try:
-        file = inspect.getsourcefile(model)
-    except TypeError:
-        file = None
-    if file is None or not Path(file).is_file():
+    source = source_of(model)
+    if source is None:
         raise SetupError(
             f"{name} is not in a file, and workers import it from one; in a notebook, begin its cell with "
             "`%%writefile app.py` and give 'app.py'"
         )
     if not name.isidentifier():
-        raise SetupError(f"{name} is defined inside something else; move it to the top level of {Path(file).name}")
-    return Path(f"{Path(file).resolve()}:{name}")
+        raise SetupError(f"{name} is defined inside something else; move it to the top level of {source.name}")
+    return Path(f"{source.resolve()}:{name}")
+
+
+def source_of(model: Any) -> Path | None:
+    """The file that it is written in: also one whose module was imported again since, under another name."""
+    try:
+        file = Path(inspect.getfile(inspect.unwrap(model)) if not isinstance(model, type) else _file_of(model))
+    except (TypeError, OSError):
+        return None
+    return file if file.is_file() else None
+
+
+def _file_of(cls: type) -> str:
+    functions = (value for value in vars(cls).values() if inspect.isfunction(value))
+    return next((function.__code__.co_filename for function in functions), None) or inspect.getfile(cls)
 
 
 def flags_of(options: Mapping[str, Any]) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -12,7 +13,7 @@ from timebound.app_settings import read_here
 from timebound.clock import MonotonicClock
 from timebound.errors import BadInput, RequestError, SetupError
 from timebound.model import Model, example_body, name_of
-from timebound.program import Served, Started, start, target_of
+from timebound.program import Served, Started, source_of, start, target_of
 from timebound.target import load_class, load_models
 from timebound.types import Outcome
 from timebound.workers.members import open_runner
@@ -58,7 +59,8 @@ def _runner(model: Any, name: str) -> Runner:
 
 def _loaded(model: Served, name: str) -> Model:
     if isinstance(model, type) and issubclass(model, Model):
-        return load_class(model, app=read_here(target_of(model).parent))
+        file = source_of(model)  # a notebook's classes have none, and need none here
+        return load_class(model, app=read_here(file.parent if file is not None else Path.cwd()))
     models = {
         name_of(type(each)): each for each in load_models(target_of(model), threads=1, app=read_here(target_of(model)))
     }

@@ -82,3 +82,11 @@ def test_what_workers_could_not_import_is_told_before_anything_starts() -> None:
         tb.start(eval("lambda text: text"))
     with pytest.raises(SetupError, match="'prot' is no option"):
         tb.start("app.py", prot=8000)
+
+
+def test_a_script_without_the_guard_is_told_and_starts_no_server_in_its_workers(tmp_path: Path) -> None:
+    script = tmp_path / "noguard.py"
+    script.write_text("import timebound as tb\n\ndef add(a: int, b: int) -> int:\n    return a + b\n\ntb.start(add)\n")
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode != 0
+    assert 'put that call under if __name__ == "__main__":' in done.stderr

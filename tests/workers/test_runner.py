@@ -519,3 +519,12 @@ def test_the_time_of_each_member_is_told_without_that_of_asking() -> None:
 
 def _fails(batch: Any) -> Any:
     raise RuntimeError("this member is broken")
+
+
+def test_what_holds_no_array_is_not_turned_inside_out() -> None:
+    texts = [{"words": ["a", "b"]}, {"words": ["c"]}]
+    assert stack(texts) == texts
+    assert stack([("a", 1), ("b", 2)]) == [("a", 1), ("b", 2)]
+    mixed = stack([{"x": np.zeros(2), "name": "a"}, {"x": np.ones(2), "name": "b"}])
+    assert mixed["x"].shape == (2, 2)
+    assert mixed["name"] == ["a", "b"]

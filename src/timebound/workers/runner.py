@@ -199,11 +199,20 @@ def stack(items: Sequence[Any]) -> Any:
     first = items[0]
     if isinstance(first, np.ndarray | np.generic):
         return np.stack(items) if all(stacks_with(first, item) for item in items) else list(items)
-    if isinstance(first, dict) and first and all(isinstance(i, dict) and i.keys() == first.keys() for i in items):
+    if not holds_array(first):
+        return list(items)
+    if isinstance(first, dict) and all(isinstance(i, dict) and i.keys() == first.keys() for i in items):
         return {name: stack([item[name] for item in items]) for name in first}
-    if isinstance(first, tuple) and first and all(isinstance(i, tuple) and len(i) == len(first) for i in items):
+    if isinstance(first, tuple) and all(isinstance(i, tuple) and len(i) == len(first) for i in items):
         return tuple(stack([item[place] for item in items]) for place in range(len(first)))
     return list(items)
+
+
+def holds_array(item: Any) -> bool:
+    """Whether it is an array, or a dict or tuple with one in it: anything else is the model's own, and stays whole."""
+    if isinstance(item, dict | tuple):
+        return any(map(holds_array, item.values() if isinstance(item, dict) else item))
+    return isinstance(item, np.ndarray | np.generic)
 
 
 def unstack(outputs: Any, count: int, name: str) -> list[Any]:
