@@ -278,3 +278,10 @@ def test_an_engine_is_for_all_models_for_some_or_both(tmp_path: Path) -> None:
 def test_trust_in_proxies_that_cannot_be_meant_is_refused(flags: dict[str, Any], reason: str) -> None:
     with pytest.raises(SetupError, match=reason):
         resolve(flags, {}, None)
+
+
+def test_how_torch_computes_is_for_all_models_for_some_or_both(tmp_path: Path) -> None:
+    both = resolve({"torch": "bfloat16+compile, digits=own"}, {}, tmp_path)
+    assert both.modes == {"": "bfloat16+compile", "digits": "own"}
+    for wrong in ("int8", "own+compile", "float16+bfloat16", "compile+compile", "digits=", ""):
+        assert "own, or some of float32" in complaint(tmp_path, flags={"torch": wrong})

@@ -56,6 +56,7 @@ ALLOWED: Mapping[str, set[str]] = {
     | {
         "app_settings",
         "backends",
+        "devices",
         "importer",
         "scheduler",
         "schema",

@@ -152,6 +152,7 @@ class Gateway:
             gpus=chosen(config.device, gpus(os.environ)),
             app=dict(config.app),
             engines=config.engines,
+            modes=config.modes,
             log_level="debug" if config.debug else config.log_level,
             log_json=logs_json(config),
             log_colour=sys.stderr.isatty(),

@@ -129,13 +129,15 @@ def load_models(
     threads: int,
     slots: int = 1,
     engines: Mapping[str, str] | None = None,
+    modes: Mapping[str, str] | None = None,
     versions: Versions | None = None,
     device: str = "",
     app: Mapping[str, Any] | None = None,
 ) -> list[Model]:
     """All models of `target`, loaded, for `slots` batches at once; names are unique and classes checked.
 
-    `engines` says by model what ONNX files run on, and under "" for all others; `device` what networks run on, if not
+    `engines` says by model what ONNX files run on, and under "" for all others; `modes` likewise how networks of torch
+    compute; `device` what networks run on, if not
     on what they were opened for. `app` are the app's own settings.
 
     Of a model with several `versions` the first has its name, each other one `<name>@<version>`.
@@ -148,7 +150,9 @@ def load_models(
         own = [
             model
             for file, name, version in _files(path, versions)
-            for model in _load(file, name, version, place, engines or {}, only=only, is_folder=is_folder)
+            for model in _load(
+                file, name, version, place, engines=engines or {}, modes=modes or {}, only=only, is_folder=is_folder
+            )
         ]
         _name_versions(own, versions or {})
         models += own + _load_archives(path, place)
@@ -249,14 +253,16 @@ def _load(
     name: str,
     version: str,
     like: Place,
-    engines: Mapping[str, str],
     *,
+    engines: Mapping[str, str],
+    modes: Mapping[str, str],
     only: str | None,
     is_folder: bool,
 ) -> list[Model]:
     def place(model: str, own: str | None) -> Place:
         engine = engines.get(model) or engines.get("") or own
-        return Place(file.resolve().parent, like.threads, like.slots, engine, like.device, app=like.app)
+        mode = modes.get(model) or modes.get("") or ""
+        return Place(file.resolve().parent, like.threads, like.slots, engine, like.device, mode, app=like.app)
 
     if file.suffix in _MODEL_FILES:
         with opened_in(place(name, None)) as here:

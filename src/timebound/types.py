@@ -67,6 +67,17 @@ ENGINES = {
     "openvino-bf16": "timebound.backends.openvino",
 }
 """What runs ONNX files, the default first, and the module whose `open_session` opens one on it."""
+DTYPES = ("float32", "float16", "bfloat16")
+CHANNELS_LAST, COMPILE = "channels-last", "compile"
+OWN = "own"
+"""How networks of torch compute: as they say themselves, or some of the words above joined by `+`."""
+
+
+def is_mode(text: str) -> bool:
+    """Whether this says how networks of torch compute: `own`, `bfloat16`, `bfloat16+compile` ..."""
+    words = text.split("+")
+    known = {*DTYPES, CHANNELS_LAST, COMPILE}
+    return text == OWN or (set(words) <= known and len(set(words)) == len(words) and len({*words} & {*DTYPES}) <= 1)
 
 
 STORES = {

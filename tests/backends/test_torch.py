@@ -321,7 +321,7 @@ def test_each_size_is_met_before_serving_up_to_one_that_outlasts_the_deadline() 
 
     model = file_model(torch(Slow(), inputs="x: float32[any, 3]"), name="slow")
     warm_up(Runner(model, clock), clock)
-    assert sizes[-5:] == [1, 2, 4, 8, 16]  # 1.6 s: over the deadline of a second
+    assert sizes[-6:] == [1, 2, 4, 8, 16, 16]  # 1.6 s, again: over the deadline of a second
 
 
 class Halver(library.nn.Module):
@@ -336,3 +336,32 @@ def test_a_network_cannot_change_what_others_are_given() -> None:
     members = [torch(Halver(), inputs="x: float32[any, 1]") for _ in range(3)]
     assert ensemble(*members, combine="mean")(batch).tolist() == [[4.0]]
     assert batch.tolist() == [[8.0]]
+
+
+def test_the_server_may_say_how_to_compute_where_the_class_does_not(tmp_path: Path) -> None:
+    with opened_in(Place(tmp_path, mode="bfloat16+channels-last")):
+        left, said = torch(library.nn.Linear(3, 2)), torch(library.nn.Linear(3, 2), dtype="float32")
+    assert (left._dtype, said._dtype) == (library.bfloat16, library.float32)
+    assert left(np.ones((2, 3), np.float32)).dtype == np.float32
+    with opened_in(Place(tmp_path, mode="own")):
+        assert torch(library.nn.Linear(3, 2))._dtype is None
+
+
+def test_nothing_is_compiled_on_a_processor_but_what_is_run_before_serving(monkeypatch: pytest.MonkeyPatch) -> None:
+    batches: list[int] = []
+
+    def compiled(call: Any) -> Any:
+        def run(x: Any) -> Any:
+            batches.append(len(x))
+            return call(x)
+
+        return run
+
+    monkeypatch.setattr("timebound.backends.torch.compiled", compiled)
+    net = torch(library.nn.Linear(3, 2), compile=True)
+    net(np.ones((1, 3), np.float32))
+    with ensemble(net, net).warming():
+        net(np.ones((2, 3), np.float32))
+    for count in (1, 2, 3):
+        net(np.ones((count, 3), np.float32))
+    assert batches == [2, 2]

@@ -41,7 +41,8 @@ class Naps(tb.Model):
 
 def start(folder: Path, *flags: str) -> subprocess.Popen[str]:
     (folder / "app.py").write_text(APP) if not (folder / "app.py").exists() else None
-    command = [sys.executable, "-m", "timebound.cli", "tune", "app.py", "--seconds", "600ms", "--rounds", "1", *flags]
+    short = ["--seconds", "600ms", "--rounds", "1", "--anyway"]
+    command = [sys.executable, "-m", "timebound.cli", "tune", "app.py", *short, *flags]
     environment = {**clean_environment(), "TIMEBOUND_PROFILES": str(folder / "profiles")}
     return subprocess.Popen(
         command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -134,3 +135,59 @@ def test_a_server_on_openvino_answers_from_all_slots(tmp_path: Path) -> None:
             answers = list(pool.map(lambda body: server.http.post("/predictions/twice", json=body).json(), bodies))
         assert answers == [{"y": [2.0 * n, 1.0, 2.0]} for n in range(40)]
         assert [worker["slots"] for worker in server.workers()] == [2]
+
+
+TORCH_APP = """
+import numpy as np
+import timebound as tb
+import torch
+
+class Twice(tb.Model):
+    deadline = 0.5
+    example = {"x": [1.0, 2.0, 3.0]}
+    max_batch = 2
+
+    class Request(tb.Struct):
+        x: list[float]
+
+    def load(self):
+        net = torch.nn.Linear(3, 3, bias=False)
+        net.weight.data = 2 * torch.eye(3)
+        self.net = tb.torch(net, compile=False, OPEN)
+
+    def prepare(self, request):
+        return np.array(request.x, np.float32)
+
+    def finish(self, output, request):
+        return {"y": output}
+"""
+
+
+def tuned(folder: Path, given: str) -> tuple[str, dict[str, object]]:
+    """What was said and written about a network opened so; a server with those settings answers."""
+    (folder / "app.py").write_text(TORCH_APP.replace("OPEN", given))
+    out, err = start(folder, "--seconds", "300ms").communicate(timeout=PATIENCE_S * 6)
+    assert (folder / "timebound.toml").exists(), err
+    written = tomllib.loads((folder / "timebound.toml").read_text())
+    flags = [word for name, value in written.items() for word in (f"--{name}", str(value))]
+    with Serving(folder / "app.py", *flags) as server:
+        answer = server.http.post("/predictions/twice", json={"x": [1.0, 2.0, 3.0]})
+        assert answer.json() == {"y": [2.0, 4.0, 6.0]}
+    return out, written
+
+
+def test_modes_of_torch_are_compared_and_the_one_that_serves_is_written(tmp_path: Path) -> None:
+    out, written = tuned(tmp_path, 'device="cpu"')
+    if has_bf16():
+        assert "bfloat16 answers 64 of 64 inputs (100.0%, 63 of them noisy copies) as the unchanged network does" in out
+    else:
+        assert "bfloat16 was not tried: this processor has no instructions for bf16" in out
+    assert written["torch"] in {"own", "bfloat16"}
+    assert "hands" not in written
+
+
+def test_with_a_device_hands_are_tried_and_written(tmp_path: Path) -> None:
+    out, written = tuned(tmp_path, 'device="host", dtype="float32"')
+    assert "x no hands x" in out
+    assert "hands" in written
+    assert "torch" not in written

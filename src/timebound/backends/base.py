@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from functools import partial
 from pathlib import Path
@@ -65,6 +65,10 @@ class Backend(Protocol):
         """Batch sizes to run once before serving; none if every size is as ready as the first."""
         return ()
 
+    def warming(self) -> AbstractContextManager[None]:
+        """While the batch sizes of `warm_sizes` run: what takes long to make ready is made ready inside, or never."""
+        return nullcontext()
+
     def member_seconds(self) -> list[list[float]]:
         """Device time of each member, in the order they run, for each of `batch_sizes`; empty if not measured."""
         return []
@@ -93,6 +97,8 @@ class Place(msgspec.Struct, frozen=True):
     """What ONNX files run on, unless they were opened for another one."""
     device: str = ""
     """What networks run on, whatever they were opened for; empty leaves it to them."""
+    mode: str = ""
+    """How networks of torch compute, where they do not say: words of `types.DTYPES` and beside it, joined by `+`."""
     opened: list[Any] = []
     """The ONNX files opened here so far."""
     app: Mapping[str, Any] = {}

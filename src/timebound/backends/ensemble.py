@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from functools import partial
 from pathlib import PurePath
@@ -146,6 +147,13 @@ class Ensemble(Backend):
         if self._joined is not None:
             return list(self._joined.notes)
         return [note for member in self.members for note in member.notes()]
+
+    @contextmanager
+    def warming(self) -> Iterator[None]:
+        with ExitStack() as each:
+            for member in self.members:
+                each.enter_context(member.warming())
+            yield
 
     def warm_sizes(self, max_batch: int) -> list[int]:
         """Batch sizes that any member wants to have met before serving."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from timebound.backends.signature import feed, parse_spec
 from timebound.devices.base import Device, has_driver, open_device
 from timebound.devices.tree import alike
 from timebound.errors import MissingExtra, SetupError
+from timebound.types import CHANNELS_LAST, COMPILE, DTYPES, OWN
 
 try:
     import torch as library
@@ -43,7 +45,8 @@ class TorchBackend(Backend):
 
     On a GPU ("cuda", "cuda:1", or "auto" for one if it is there) every batch size is captured before serving, unless
     `graphs` is False. `dtype` ("float16", "bfloat16") is what it computes in; numbers come back as float32. `compile`
-    has torch write kernels for this network, which takes minutes the first time; they are kept on disk. With
+    has torch write kernels for this network, which takes minutes the first time; they are kept on disk. On a processor
+    it is done for the batch sizes that are run before serving, and for no other. With
     `longest` the second axis of its inputs is a length, up to this: on a GPU texts are padded with zeros to the next of
     a few lengths, and outputs cut back.
     """
@@ -60,7 +63,7 @@ class TorchBackend(Backend):
         inputs: str | Sequence[str] | None = None,
         channels_last: bool | None = None,
         dtype: str | None = None,
-        compile: bool = False,
+        compile: bool | None = None,
         graphs: bool = True,
         longest: int | None = None,
         threads: int | None = None,
@@ -81,6 +84,12 @@ class TorchBackend(Backend):
         else:
             self.label, opened = _made(source, where, place.folder / weights if weights is not None else None)
         self._opened = opened
+        self.choices = choices(opened.call, self.device, dtype, channels_last, compile)
+        self.mode = place.mode if place.mode != OWN else ""
+        words = self.mode.split("+")
+        dtype = dtype or next((word for word in words if word in DTYPES), None)
+        channels_last = True if channels_last is None and CHANNELS_LAST in words else channels_last
+        compile = COMPILE in words if compile is None else compile
         self._dtype = _dtype(dtype)
         if channels_last is None:  # what GPUs compute convolutions of half precision in
             channels_last = self._on is not None and self._dtype is not None
@@ -91,6 +100,9 @@ class TorchBackend(Backend):
             if channels_last:
                 opened.call.to(memory_format=library.channels_last)
         self._compiled = compiled(opened.call) if compile else None
+        self._is_warming = False
+        self._ready: set[Any] = set()
+        """Batches that kernels were compiled for on this processor, by their shapes."""
         self._is_captured = graphs
         self._longest = longest
         self._networks: Networks | None = None
@@ -103,7 +115,7 @@ class TorchBackend(Backend):
                 limit=opened.max_batch,
                 longest=longest,
                 is_captured=graphs,
-                is_compiled=compile,
+                is_compiled=bool(compile),
             )
         given = [inputs] if isinstance(inputs, str) else inputs
         self.inputs: Sequence[TensorSpec] = opened.inputs if given is None else [parse_spec(text) for text in given]
@@ -119,8 +131,9 @@ class TorchBackend(Backend):
             # A copy, always: a network may write into its input (`x.div_(2)`), and others of an ensemble read the same
             # one. Besides, torch warns about arrays that it could not write to, and takes no negative strides.
             tensors = {key: library.from_numpy(array.copy()) for key, array in arrays.items()}
+            forward = self._forward if self._has_kernels(arrays) else self._forward_as_it_is
             with library.inference_mode():
-                output = self._forward(tensors)
+                output = forward(tensors)
         except RuntimeError as error:
             if self.inputs:
                 raise
@@ -161,6 +174,23 @@ class TorchBackend(Backend):
         if self._networks is not None:
             return []
         return [size for size in _WARM_SIZES if size <= min(max_batch, self.max_batch or max_batch)]
+
+    def _has_kernels(self, arrays: Mapping[int | str, Any]) -> bool:
+        """Whether there are, or may be, kernels for a batch like this: while requests wait none are compiled."""
+        if self._compiled is None:
+            return False
+        shapes = tuple((key, array.dtype.str, array.shape) for key, array in arrays.items())
+        if self._is_warming:
+            self._ready.add(shapes)
+        return shapes in self._ready
+
+    @contextmanager
+    def warming(self) -> Iterator[None]:
+        self._is_warming = True
+        try:
+            yield
+        finally:
+            self._is_warming = False
 
     @property
     def batch_sizes(self) -> Sequence[int]:  # type: ignore[override]
@@ -227,6 +257,23 @@ class TorchBackend(Backend):
         return output.float() if is_half else output
 
 
+def choices(call: Any, device: str, dtype: str | None, channels_last: bool | None, compile: bool | None) -> list[str]:
+    """What `timebound tune` may try of a network: what its class does not say, the plainest first."""
+    is_net = isinstance(call, library.nn.Module)
+    has_pictures = is_net and any(each.dim() == 4 for each in call.parameters())
+    halves = ["bfloat16"] if device == "cpu" else ["float16", "bfloat16"]
+    found = [OWN]
+    if channels_last is None and has_pictures:
+        found.append(CHANNELS_LAST)
+    if dtype is None and is_net:
+        found += halves
+        if CHANNELS_LAST in found and device == "cpu":  # on a GPU half precision brings it along
+            found += [f"{half}+{CHANNELS_LAST}" for half in halves]
+    if compile is None:
+        found += [COMPILE if each == OWN else f"{each}+{COMPILE}" for each in found]
+    return found if len(found) > 1 else []
+
+
 torch = TorchBackend
 """As users write it: `tb.torch(...)`."""
 
@@ -267,7 +314,7 @@ def _device(name: str) -> Device | None:
 def _dtype(name: str | None) -> Any:
     if name is None:
         return None
-    if name not in ("float32", "float16", "bfloat16"):
+    if name not in DTYPES:
         raise SetupError(f'tb.torch(dtype={name!r}) is unknown; use "float16", "bfloat16" or "float32"')
     return getattr(library, name)
 

@@ -26,7 +26,7 @@ def add_to(verbs: Any) -> None:
         verbs,
         "tune",
         "find the settings that answer most in time on this machine",
-        "Measure how long batches take, find out which engines answer as onnxruntime does, try divisions "
+        "Measure how long batches take, find out which engines, or modes of torch, answer alike, try divisions "
         "of the cores into workers, slots and threads on real servers under overload, and write down what answers most "
         "before the deadline.",
     )
@@ -39,8 +39,8 @@ def add_to(verbs: Any) -> None:
     add("--seconds", type=read_time, default=3.0, metavar="TIME", help=trial)
     turns = "how often each setting is tried; those far behind are left out earlier (default: 3)"
     add("--rounds", type=read_whole, default=3, metavar="N", help=turns)
-    of_engines = parser.add_argument_group("engines (of models with ONNX files)").add_argument
-    share = "least share of inputs that an engine must answer as onnxruntime does (default: 0.99)"
+    of_engines = parser.add_argument_group("engines of ONNX files, modes of torch").add_argument
+    share = "least share of inputs that one must answer as onnxruntime, or the network as it is, does (default: 0.99)"
     of_engines("--agreement", type=read_share, default=0.99, metavar="SHARE", help=share)
     within = "by how much numbers in an answer may differ, as a share of the largest one (default: 0.05)"
     of_engines("--tolerance", type=read_share, default=0.05, metavar="SHARE", help=within)
@@ -49,6 +49,8 @@ def add_to(verbs: Any) -> None:
     add("--quick", action="store_true", help="try each setting once, for 1.5 seconds")
     output = f"file to write the settings to; its other lines stay (default: {FILE})"
     add("--output", type=Path, default=Path(FILE), metavar="FILE", help=output)
+    anyway = "write the settings though other programs disturbed the measurement"
+    add("--anyway", action="store_true", help=anyway)
     add("--fresh", action="store_true", help="measure everything again, also what an earlier run measured")
     parser.set_defaults(run=run)
 
@@ -70,8 +72,7 @@ def run(chosen: argparse.Namespace) -> int:
         _show(tuning)
         return 130
     _show(tuning)
-    _write(chosen, target, tuning)
-    return 0
+    return _write(chosen, target, tuning)
 
 
 def _target(chosen: argparse.Namespace) -> Target:
@@ -103,7 +104,8 @@ def _show(tuning: Tuning) -> None:
         print(tuned.trial_table(average(tuning.record.trials)))
 
 
-def _write(chosen: argparse.Namespace, target: Target, tuning: Tuning) -> None:
+def _write(chosen: argparse.Namespace, target: Target, tuning: Tuning) -> int:
+    """Not what is said not to be trusted."""
     record = tuning.record
     trials = average(record.trials)
     best = choose(trials)
@@ -111,6 +113,9 @@ def _write(chosen: argparse.Namespace, target: Target, tuning: Tuning) -> None:
     print("\n" + tuned.explain(points, trials, best, tuning.deadline_s))
     if warning := tuned.warning(trials):
         print(f"warning: {warning}", file=sys.stderr)
+        if not chosen.anyway:
+            print(f"nothing was written; --anyway writes {best.settings}", file=sys.stderr)
+            return 1
     tuned.write_settings(chosen.output, best.settings, target.model)
     print(f"\nwrote {chosen.output}: {best.settings}")
     folder = profiles_of(target.path)
@@ -118,3 +123,4 @@ def _write(chosen: argparse.Namespace, target: Target, tuning: Tuning) -> None:
         slots = best.settings.workers * best.settings.slots
         ProfileFile(folder, target.path).write(dict(best.profile), this_machine(slots))
         print(f"wrote the profile that the scheduler starts from, in {folder}")
+    return 0

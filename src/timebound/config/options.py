@@ -11,6 +11,7 @@ from timebound.config.values import (
     DEVICE,
     ENGINE,
     LOOPBACK,
+    MODE,
     NAME,
     ORIGINS,
     PROXIES,
@@ -23,7 +24,7 @@ from timebound.config.values import (
     seconds,
     whole,
 )
-from timebound.types import ENGINES
+from timebound.types import CHANNELS_LAST, COMPILE, DTYPES, ENGINES, OWN
 
 LEVELS = ("debug", "info", "warning", "error")
 FORMATS = ("auto", "human", "json")
@@ -90,6 +91,14 @@ class Config:
         None,
         ENGINE,
         f"what ONNX files run on: {', '.join(ENGINES)}; for single models write model=engine, separated by commas",
+        unset="each model's own",
+    )
+    torch: str | None = _option(
+        None,
+        MODE,
+        f"how networks of torch compute where their class does not say: {', '.join(DTYPES)}, {CHANNELS_LAST}, "
+        f"{COMPILE}, joined by +, such as bfloat16+compile, or {OWN}; for single models write model=bfloat16, "
+        "separated by commas",
         unset="each model's own",
     )
     deadline: float | None = _option(
@@ -260,8 +269,17 @@ class Config:
     @property
     def engines(self) -> dict[str, str]:
         """The engine by model; that of the name "" is for all others."""
-        parts = [part.rpartition("=") for part in self.engine.split(",")] if self.engine else []
-        return {name: engine for name, _, engine in parts}
+        return _by_model(self.engine)
+
+    @property
+    def modes(self) -> dict[str, str]:
+        """How networks of torch compute, by model; that of the name "" is for all others."""
+        return _by_model(self.torch)
+
+
+def _by_model(written: str | None) -> dict[str, str]:
+    parts = [part.rpartition("=") for part in written.split(",")] if written else []
+    return {name: chosen for name, _, chosen in parts}
 
 
 def options() -> list[Field[Any]]:

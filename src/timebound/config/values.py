@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from ipaddress import ip_address, ip_network
 from typing import Any, NamedTuple
 
-from timebound.types import ENGINES, STORES
+from timebound.types import CHANNELS_LAST, COMPILE, DTYPES, ENGINES, OWN, STORES, is_mode
 
 _TIMES = {"ms": 0.001, "s": 1, "": 1, "min": 60}
 _SIZES = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
@@ -79,15 +79,23 @@ def _is_loopback(value: str) -> bool:
 
 
 def _read_engine(value: Any) -> str:
-    """One engine for all models, `model=engine` for single ones, or both: "openvino-f32,digits=openvino-bf16"."""
+    return _read_by_model(value, ENGINES.__contains__)
+
+
+def _read_mode(value: Any) -> str:
+    return _read_by_model(value, is_mode)
+
+
+def _read_by_model(value: Any, is_known: Callable[[str], bool]) -> str:
+    """One choice for all models, `model=choice` for single ones, or both: "openvino-f32,digits=openvino-bf16"."""
     if isinstance(value, Mapping):
         pairs = list(value.items())
     else:
-        pairs = [(name, engine) for name, _, engine in (part.strip().rpartition("=") for part in value.split(","))]
-    named = {str(name).strip(): str(engine).strip() for name, engine in pairs}
-    if len(named) != len(pairs) or not named or not set(named.values()) <= set(ENGINES):
+        pairs = [(name, chosen) for name, _, chosen in (part.strip().rpartition("=") for part in value.split(","))]
+    named = {str(name).strip(): str(chosen).strip() for name, chosen in pairs}
+    if len(named) != len(pairs) or not named or not all(map(is_known, named.values())):
         raise ValueError
-    return ",".join(f"{name}={engine}" if name else engine for name, engine in named.items())
+    return ",".join(f"{name}={chosen}" if name else chosen for name, chosen in named.items())
 
 
 _A_DEVICE = r"auto|cpu|host|cuda(:[0-9]{1,3})?"
@@ -106,3 +114,8 @@ LOOPBACK = Form(str, "a loopback address with its port, such as 127.0.0.1:8081",
 STORE = Form(str, "memory, none, or a URL such as redis://127.0.0.1:6379/0", _is_store)
 DEVICE = Form(str, "one of auto, cpu, cuda, cuda:1 (or another number), host", re.compile(_A_DEVICE).fullmatch)
 ENGINE = Form(_read_engine, f"one of {', '.join(ENGINES)}, or model=engine,...")
+MODE = Form(
+    _read_mode,
+    f"{OWN}, or some of {', '.join(DTYPES)}, {CHANNELS_LAST}, {COMPILE} joined by +, such as bfloat16+compile, "
+    "or model=such a choice,...",
+)

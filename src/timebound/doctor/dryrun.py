@@ -119,16 +119,16 @@ def _whereto(event: str, arguments: tuple[Any, ...]) -> str:
     return ""
 
 
-def main(target: str, threads: str, budget_s: str, engines: str, device: str) -> Iterator[Word]:
+def main(target: str, threads: str, budget_s: str, chosen: str, device: str) -> Iterator[Word]:
     """Load, and run each model."""
     clock = MonotonicClock()
     try:
         yield Stage("load()")
         start = clock.now()
         app = read_here(Path(target))
-        named = msgspec.json.decode(engines)
+        named = msgspec.json.decode(chosen)
         models = run_on_device(
-            partial(load_models, Path(target), threads=int(threads), engines=named, device=device, app=app)
+            partial(load_models, Path(target), threads=int(threads), **named, device=device, app=app)
         )
         yield _loaded(models, clock.now() - start)
         habits = Habits()

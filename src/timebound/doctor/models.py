@@ -35,7 +35,8 @@ def check_models(target: Path, config: Config, cores: int, available_mib: float,
         return
     threads = config.threads or 1
     device = "" if config.device == "auto" else config.device
-    arguments = (str(target), str(threads), str(BUDGET_S), json.dumps(config.engines), device)
+    chosen = json.dumps({"engines": config.engines, "modes": config.modes})
+    arguments = (str(target), str(threads), str(BUDGET_S), chosen, device)
     ended = run_program("timebound.doctor.dryrun", *arguments, threads=threads, timeout_s=timeout_s)
     words = [msgspec.json.decode(line, type=Word) for line in ended.found]
     *_, stage = ["importing", *(word.name for word in words if isinstance(word, Stage))]

@@ -12,6 +12,7 @@ import math
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,11 @@ import msgspec
 import numpy as np
 
 from timebound.clock import Clock, MonotonicClock
+from timebound.devices.base import run_on_device
 from timebound.lab.curve import body_of, chosen_model, run_as_program
 from timebound.lab.load.payloads import from_folder, from_lines
 from timebound.model import body_schema, example_body
-from timebound.types import ENGINES
+from timebound.types import ENGINES, OWN
 from timebound.workers.members import open_runner
 from timebound.workers.runner import Runner
 from timebound.workers.samples import read_samples
@@ -35,6 +37,12 @@ NOISE = 0.05
 BATCH = 8
 # Longer than a clock of whole seconds stands still.
 CLOCKS_MOVE_S = 1.1
+
+
+def reference_of(engine: str) -> str:
+    """What an engine is compared with, or a mode of torch."""
+    return REFERENCE if engine in ENGINES else OWN
+
 
 Leaves = dict[str, Any]
 """The parts of an answer by their place in it."""
@@ -63,15 +71,17 @@ class Question(msgspec.Struct, frozen=True):
 
 
 class Respondent:
-    """A model on one engine."""
+    """A model on one engine, or in one mode of torch."""
 
     def __init__(self, target: Path, name: str, engine: str, clock: Clock) -> None:
         self.runner = open_runner(chosen_model(target, name, threads=1, engine=engine), clock)
-        warm_up(self.runner, clock)
+        run_on_device(partial(warm_up, self.runner, clock))
+        # A size that was made ready before serving: of others nothing is compiled.
+        self._batch = 1 << (min(BATCH, type(self.runner.model).max_batch).bit_length() - 1)
 
     def outputs(self, questions: Sequence[Question]) -> list[Any]:
         """One output per question."""
-        parts = [questions[start : start + BATCH] for start in range(0, len(questions), BATCH)]
+        parts = [questions[start : start + self._batch] for start in range(0, len(questions), self._batch)]
         return [output for part in parts for output in self.runner.infer([question.item for question in part])]
 
     def answers(self, questions: Sequence[Question], outputs: Sequence[Any]) -> list[Leaves]:
@@ -183,7 +193,7 @@ def compare(
     target: Path, name: str, engine: str, *, tolerance: float, more: Path | None = None, clock: Clock
 ) -> Agreement:
     """Ask the engine and the reference the same; `more` is a folder of bodies or a file of JSON lines."""
-    reference, rival = (Respondent(target, name, each, clock) for each in (REFERENCE, engine))
+    reference, rival = (Respondent(target, name, each, clock) for each in (reference_of(engine), engine))
     asked, copies = ask_for(reference, more)
     wanted, given = reference.outputs(asked), rival.outputs(asked)
     answers = reference.answers(asked, wanted)

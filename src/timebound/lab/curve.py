@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -12,13 +13,14 @@ import msgspec
 
 from timebound.app_settings import read_here
 from timebound.clock import Clock, MonotonicClock
+from timebound.devices.base import run_on_device
 from timebound.errors import SetupError
 from timebound.importer import describe
 from timebound.lab.load.processes import pss_mib
 from timebound.model import Model, body_schema, example_body, name_of
 from timebound.schema import sample
 from timebound.target import load_models
-from timebound.types import ModelInfo, Timing
+from timebound.types import ENGINES, OWN, ModelInfo, Timing
 from timebound.workers.members import open_runner
 from timebound.workers.runner import Runner
 from timebound.workers.warmup import warm_up
@@ -48,9 +50,10 @@ class Facts(msgspec.Struct, frozen=True):
     body: bytes
     """One that it can answer."""
     engine: str = ""
-    """What its ONNX files run on if nobody says otherwise; empty if it has none, or more than one."""
+    """What its ONNX files run on if nobody says otherwise, or `own` for networks of torch; empty if it has none of
+    these, or more than one."""
     engines: list[str] = []
-    """What they could run on; empty if there is nothing to choose."""
+    """What they could run on, or how the networks could compute; empty if there is nothing to choose."""
 
 
 def measure(runner: Runner, body: bytes, batch: int, budget_s: float, clock: Clock) -> Point:
@@ -90,18 +93,28 @@ def body_of(model: Model) -> bytes:
 
 
 def chosen_model(target: Path, name: str, *, threads: int, engine: str) -> Model:
-    """The model of this name, or the only one, loaded; on an engine, unless that is empty."""
-    engines = {name: engine} if engine else {}
-    loaded = load_models(target, threads=threads, engines=engines, app=read_here(target))
+    """The model of this name, or the only one, loaded; on an engine or in a mode of torch, unless that is empty."""
+    chosen = {option_of(engine): {name: engine}} if engine else {}
+    load = partial(load_models, target, threads=threads, app=read_here(target))
+    loaded = run_on_device(lambda: load(engines=chosen.get("engine"), modes=chosen.get("torch")))
     models = {name_of(type(model)): model for model in loaded if name in ("", name_of(type(model)))}
     if len(models) != 1:
         raise SetupError(f"choose one model with --model: {', '.join(models) or f'none is called {name}'}")
     return models.popitem()[1]
 
 
+def option_of(engine: str) -> str:
+    """The option of `timebound serve` that takes it."""
+    return "engine" if engine in ENGINES else "torch"
+
+
 def engines_of(model: Model) -> tuple[str, list[str]]:
-    """What the model's files run on, and what all of them that leave a choice could run on."""
+    """What the model's files run on, and what all of them that leave a choice could run on; or modes of torch."""
     free = [backend for backend in model.opened if backend.engines]
+    networks = [each.choices for each in getattr(model.net, "members", [model.net]) if hasattr(each, "choices")]
+    if networks and not free:
+        shared = [mode for mode in networks[0] if all(mode in each for each in networks)]
+        return (OWN, shared) if len(shared) > 1 else ("", [])
     own = {str(backend.engine) for backend in free}
     if len(own) != 1:
         return "", []
@@ -126,7 +139,7 @@ def main(target: str, name: str, threads: str, budget_s: str, engine: str) -> It
     clock = MonotonicClock()
     model = chosen_model(Path(target), name, threads=int(threads), engine=engine)
     runner = open_runner(model, clock)
-    info = warm_up(runner, clock)
+    info = run_on_device(partial(warm_up, runner, clock))
     body = body_of(model)
     yield Facts(msgspec.structs.replace(info, samples=[]), body, *engines_of(model))
     for batch in sizes(info.max_batch):

@@ -22,10 +22,10 @@ from statistics import mean
 import msgspec
 
 from timebound.errors import SetupError
+from timebound.gpus import gpus
 from timebound.lab import bench, engines
-from timebound.lab.agreement import REFERENCE
 from timebound.lab.bench import Plan
-from timebound.lab.curve import Facts, Point, sizes
+from timebound.lab.curve import Facts, Point, option_of, sizes
 from timebound.lab.engines import Judgement, Verdict
 from timebound.lab.load.client import resolve
 from timebound.lab.load.discovery import example_payload
@@ -34,7 +34,8 @@ from timebound.lab.load.processes import ForeignLoad, tree_pss_mib
 from timebound.lab.load.requests import FRESH_KEY, Form, Payload, Requests
 from timebound.lab.overload import Offered, overload
 from timebound.profile import ProfileFile
-from timebound.types import Body
+from timebound.types import OWN, Body, ModelInfo
+from timebound.workers.messages import DEVICE_SLOTS, WorkerPlan
 
 OVERLOAD = 1.3
 # Differences below this are taken for noise.
@@ -45,27 +46,32 @@ HOPE = (0.85, 0.93)
 CLIENTS = 32
 # More than this of other programs, in cores, and the trials cannot be trusted.
 QUIET_CORES = 0.3
-VERSION = 4
+VERSION = 5
 
 
 class Settings(msgspec.Struct, frozen=True, order=True):
-    """A division of the cores, and what ONNX files run on (empty where there is nothing to choose)."""
+    """A division of the cores, and what ONNX files run on or how torch computes (empty where nothing is to choose)."""
 
     workers: int
     slots: int
     threads: int
     engine: str = ""
+    hands: int | None = None
+    """Where there is a device."""
 
     @property
     def flags(self) -> list[str]:
         """As `timebound serve` takes them."""
         values = {"--workers": self.workers, "--slots": self.slots, "--threads": self.threads}
+        if self.hands is not None:
+            values["--hands"] = self.hands
         words = [word for flag, value in values.items() for word in (flag, str(value))]
-        return [*words, "--engine", self.engine] if self.engine else words
+        return [*words, f"--{option_of(self.engine)}", self.engine] if self.engine else words
 
     def __str__(self) -> str:
         slots = f"{_counted(self.workers, 'worker')} x {_counted(self.slots, 'slot')}"
-        return f"{slots} x {curve_name(self.threads, self.engine)}"
+        hands = "" if self.hands is None else f" x {self.hands or 'no'} hand{'s' if self.hands != 1 else ''}"
+        return f"{slots}{hands} x {curve_name(self.threads, self.engine)}"
 
 
 def _counted(count: int, noun: str) -> str:
@@ -124,9 +130,17 @@ def candidates(cores: int, is_parallel: bool) -> list[Settings]:
     return list(dict.fromkeys(tried))
 
 
+def candidates_on_device(cores: int, gpus: int, slots: int) -> list[Settings]:
+    """With a device there is nothing to divide: the hands that the server would choose, and none."""
+    workers = max(1, gpus)
+    plan = WorkerPlan(target="", cores=cores, gpus=[""] * workers)
+    threads = max(1, cores // (workers * slots))
+    return [Settings(workers, slots, threads, hands=hands) for hands in (plan.hands_for(has_device=True), 0)]
+
+
 def curve_name(threads: int, engine: str) -> str:
     """As people read it."""
-    return _counted(threads, "thread") + (f" on {engine}" if engine else "")
+    return _counted(threads, "thread") + (f" on {engine}" if engine not in ("", OWN) else "")
 
 
 class Tuning:
@@ -168,25 +182,33 @@ class Tuning:
         self._judge_engines()
         own = [
             msgspec.structs.replace(settings, engine=self.record.facts.engine)
-            for settings in candidates(self._target.cores, self.record.facts.info.is_parallel)
+            for settings in self._divisions(self.record.facts.info)
         ]
         rival = self.rival
         others = [msgspec.structs.replace(settings, engine=rival) for settings in own] if rival else []
         self._try_all([*own, *others])
+
+    def _divisions(self, info: ModelInfo) -> list[Settings]:
+        cores = self._target.cores
+        if info.device == "cpu":
+            return candidates(cores, info.is_parallel)
+        gpus_there = len(gpus(os.environ)) if info.device == "cuda:0" else 1
+        return candidates_on_device(cores, gpus_there, DEVICE_SLOTS if info.is_parallel else 1)
 
     def _judge_engines(self) -> None:
         """Ask every engine that can be chosen; those that answer alike are timed too."""
         facts, target = self._facts, self._target
         known = {verdict.engine for verdict in self.record.verdicts}
         for engine in facts.engines:
-            if engine != facts.engine and engine not in known:
-                self._tell(f"whether {engine} answers as {REFERENCE} does")
-                found = engines.ask(target.path, target.model, engine, target.judgement, engines.means())
+            if engine != facts.engine and engine not in known and not engines.is_beaten(engine, self.costs):
+                self._tell(f"whether {engine} answers as {engines.reference_name(engine)} does")
+                here, device = engines.means(), facts.info.device
+                found = engines.ask(target.path, target.model, engine, target.judgement, here, device=device)
                 self.record.verdicts.append(found)
                 self.save()
-        for verdict in self.record.verdicts:
-            if engines.agrees(verdict, target.judgement):
-                self._time_batches(1, verdict.engine)
+            for verdict in self.record.verdicts:
+                if engines.agrees(verdict, target.judgement):
+                    self._time_batches(1, verdict.engine)
 
     @property
     def costs(self) -> dict[str, float]:

@@ -7,7 +7,7 @@ import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
-from timebound.lab.curve import Point
+from timebound.lab.curve import Point, option_of
 from timebound.lab.engines import best_batch
 from timebound.lab.overload import TOO_LITTLE
 from timebound.lab.results import in_columns
@@ -100,9 +100,12 @@ def settings_text(before: str, settings: Settings, model: str = "") -> str:
     """A timebound.toml with these settings; whatever else it said stays. An engine is for `model`, if that is named."""
     values: dict[str, str] = {name: str(getattr(settings, name)) for name in ("workers", "slots", "threads")}
     text = before
+    if settings.hands is not None:
+        values["hands"] = str(settings.hands)
     if settings.engine:
-        values["engine"] = _engine_text(before, settings.engine, model)
-        text = _ENGINE_TABLE.sub("", text)
+        option = option_of(settings.engine)
+        values[option] = _by_model(before, option, settings.engine, model)
+        text = re.sub(_TABLE.format(option), "", text)
     for name, value in reversed(values.items()):
         line = f"{name} = {value}"
         text, count = re.subn(rf"(?m)^{name}\s*=.*$", line, text, count=1)
@@ -113,13 +116,13 @@ def settings_text(before: str, settings: Settings, model: str = "") -> str:
 
 
 # The heading and the lines up to the next one.
-_ENGINE_TABLE = re.compile(r"(?m)^\[engine\][^\n]*\n?(?:(?!\[).*\n?)*")
+_TABLE = r"(?m)^\[{}\][^\n]*\n?(?:(?!\[).*\n?)*"
 
 
-def _engine_text(before: str, engine: str, model: str) -> str:
+def _by_model(before: str, option: str, engine: str, model: str) -> str:
     if not model:
         return f'"{engine}"'
-    known = tomllib.loads(before).get("engine", {})
+    known = tomllib.loads(before).get(option, {})
     named = {**(known if isinstance(known, dict) else {"": known}), model: engine}
     return "{ " + ", ".join(f'"{name}" = "{each}"' for name, each in named.items()) + " }"
 

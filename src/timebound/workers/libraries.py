@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
 from timebound.devices.base import current_device
 from timebound.model import Model
@@ -16,10 +17,16 @@ def made_on(model: Model) -> str:
     device = getattr(net, "device", "cpu")
     if device != "cpu" and opened is not None:
         facts = {**opened.facts(), "device": device.partition(":")[0]}  # which of several alike does not matter
-        return ", ".join(f"{name} {value}" for name, value in facts.items())
+        return ", ".join([*(f"{name} {value}" for name, value in facts.items()), *_modes(net)])
     engines = {str(each.engine) for each in model.opened if each.engine}
     engines |= {kind for each in getattr(net, "members", [net]) if (kind := getattr(each, "kind", "")) in _PACKAGES}
-    return ", ".join(["cpu", *(_with_version(engine) for engine in sorted(engines))])
+    return ", ".join(["cpu", *(_with_version(engine) for engine in sorted(engines)), *_modes(net)])
+
+
+def _modes(net: Any) -> list[str]:
+    """How networks of torch compute, where the server says it."""
+    modes = {str(mode) for each in getattr(net, "members", [net]) if (mode := getattr(each, "mode", ""))}
+    return sorted(modes)
 
 
 def _with_version(engine: str) -> str:

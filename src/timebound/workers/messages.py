@@ -30,6 +30,8 @@ class WorkerPlan(msgspec.Struct, frozen=True, kw_only=True):
     """The app's own settings."""
     engines: dict[str, str] = {}
     """By model, what its ONNX files run on; under "" for all others."""
+    modes: dict[str, str] = {}
+    """Likewise, how its networks of torch compute."""
     log_level: str = "info"
     log_json: bool = False
     log_colour: bool = False
@@ -44,10 +46,11 @@ class WorkerPlan(msgspec.Struct, frozen=True, kw_only=True):
     load_timeout_s: float = 300.0
     """How long a worker may take until it has answered its warm-up run."""
 
-    def strangers(self, models: Sequence[ModelInfo]) -> list[str]:
-        """What `engines` names and is not among these models; versions of a model go by its own name."""
+    def strangers(self, models: Sequence[ModelInfo]) -> list[tuple[str, str]]:
+        """Options and the models that they name and that are not among these; versions go by their model's name."""
         there = {"", *(info.base for info in models)}
-        return [name for name in self.engines if name not in there]
+        named = {"engine": self.engines, "torch": self.modes}
+        return [(option, name) for option, chosen in named.items() for name in chosen if name not in there]
 
     def hands_for(self, *, has_device: bool) -> int:
         """How many processes prepare for each worker; two at least, so that one is left when one is lost."""

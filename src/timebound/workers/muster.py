@@ -51,7 +51,8 @@ def _learn(generation: Generation, ready: messages.Ready, *, is_strict: bool) ->
         log.warning("%s", doubt)
     if strange := generation.plan.strangers(ready.models):
         there = ", ".join(sorted({info.base for info in ready.models}))
-        trouble = f"the option engine names a model {strange[0]!r}, but there is only: {there}"
+        option, name = strange[0]
+        trouble = f"the option {option} names a model {name!r}, but there is only: {there}"
         if is_strict:
             raise SetupError(f"{trouble}; name one of these, or none (--print-config says where it is from)")
         log.warning("%s", trouble)  # it was there when the server started

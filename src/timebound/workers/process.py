@@ -97,6 +97,7 @@ def _open(load: messages.Load) -> tuple[Mapping[str, Runner], messages.Ready, li
             threads=load.threads,
             slots=min(load.max_slots, plan.cpu_slots),
             engines=plan.engines,
+            modes=plan.modes,
             versions=plan.versions,
             device=plan.device,
             app=plan.app,
