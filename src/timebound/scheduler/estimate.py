@@ -211,7 +211,7 @@ class Estimate:
             rest = math.exp(self._move(cell, seconds, batch * size, member=member, busy=busy))
             if is_news and not 1.0 / STRAGGLER < rest < STRAGGLER:
                 cell[0] = CELL_RATE  # it has changed, and not by chance
-            shape.move(cell, batch, size, rest)
+            _refine(cell, batch, size, rest, overhead=shape.overhead, per_item=shape.per_item)
         if cell is None or is_news or self.observations % REFIT_EVERY == 0:
             self._settle()
             shape.fit(self.is_long_ago)
@@ -289,3 +289,18 @@ class Estimate:
         self.curves.clear()
         self._known.clear()
         self._crowding.clear()
+
+
+def _refine(cell: list[float], batch: int, size: float, ratio: float, *, overhead: float, per_item: float) -> None:
+    """A batch of this cell took `ratio` of what was expected of its size; the cell keeps its distance from the line."""
+    count, mean_batch, mean_size, seconds = cell
+    weight = max(CELL_RATE, 1.0 / (count + 1.0))
+    off_line = seconds / (overhead + per_item * mean_batch * mean_size)
+    mean_batch += weight * (batch - mean_batch)
+    mean_size += weight * (size - mean_size)
+    cell[:] = (
+        count + 1.0,
+        mean_batch,
+        mean_size,
+        off_line * (overhead + per_item * mean_batch * mean_size) * ratio**weight,
+    )

@@ -51,15 +51,6 @@ class Shape:
         self.overhead, self.per_item = seconds / 2, seconds / 2 / work
         self.is_guessed = True
 
-    def move(self, cell: list[float], batch: int, size: float, ratio: float) -> None:
-        """A batch of this cell took `ratio` of what was expected of its size."""
-        count, mean_batch, mean_size, seconds = cell
-        weight = max(CELL_RATE, 1.0 / (count + 1.0))
-        off_line = seconds / self.line(mean_batch * mean_size)
-        mean_batch += weight * (batch - mean_batch)
-        mean_size += weight * (size - mean_size)
-        cell[:] = (count + 1.0, mean_batch, mean_size, off_line * self.line(mean_batch * mean_size) * ratio**weight)
-
     def multiply(self, factor: float) -> None:
         """Everything takes so many times as long."""
         self.overhead, self.per_item = self.overhead * factor, self.per_item * factor
