@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import uvloop
 from benchmarks.tools.stamped import Stamped
-from tests.live.serving import Serving
+from tests.live.serving import Serving, eventually
 
 from timebound.clock import MonotonicClock
 from timebound.lab.load.client import Reply
@@ -79,6 +79,15 @@ async def ask_all(port: int) -> list[Waiter]:
     return waiters
 
 
+def computes_no_more(pid: int) -> bool:
+    """Whether a signal has reached every thread of a process."""
+    try:
+        states = [stat.read_text().rpartition(")")[2].split()[0] for stat in Path(f"/proc/{pid}/task").glob("*/stat")]
+    except OSError:  # one of them has just ended
+        return False
+    return all(state in "TZX" for state in states)
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_thousand_with_one_deadline_and_no_worker_all_get_their_fallback_in_time(
     tmp_path: Path, number: signal.Signals
@@ -89,6 +98,7 @@ def test_a_thousand_with_one_deadline_and_no_worker_all_get_their_fallback_in_ti
         shut.touch()
         (worker,) = [worker for worker in serving.workers() if not worker["is_understudy"]]
         os.kill(worker["pid"], number)
+        eventually(lambda: computes_no_more(worker["pid"]), "the end, or the stop, of all its threads")
         waiters = uvloop.run(ask_all(serving.port))
         shut.unlink()
     assert Counter((waiter.status, waiter.quality) for waiter in waiters) == {(200, "fallback"): COUNT}

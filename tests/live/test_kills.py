@@ -279,7 +279,7 @@ def test_who_is_killed_while_the_server_drains_loses_nothing(stages: Stages, who
         others = [pid for pid in up(serving) if pid != busy]
         aide = understudy(serving, 1)
         serving.signal(signal.SIGTERM)
-        serving.wait_for_line("stopping")
+        serving.wait_for_line("finishing open requests")
         kill({"worker": busy, "understudy": aide, "other": others[0]}[whom])
         open_gate()
         assert held.answer().json()["double"] == 6

@@ -85,5 +85,5 @@ def test_a_heavy_body_is_answered_in_time_and_leaves_nothing_behind(serving: Ser
         leaver.close()
         wire.send(request(FIELDS, b"idempotency-key: hurried", b"timebound-timeout-ms: 40"))
         answer = wire.read()
-    assert (answer.status, answer.json()["code"]) in ((504, "deadline_missed"), (200, None))
+    assert (answer.status, answer.json().get("code")) in ((504, "deadline_missed"), (200, None))
     eventually(lambda: serving.gauge("held_bytes") == 0, "no bytes held")

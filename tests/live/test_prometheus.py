@@ -72,6 +72,8 @@ class Scraper:
             answer = httpx.get(url, params={"query": expression}, trust_env=False)
         except httpx.TransportError:
             return []
+        if answer.status_code == httpx.codes.SERVICE_UNAVAILABLE:
+            return []  # it is still starting
         found = answer.json()
         assert found["status"] == "success", (expression, found)
         result: list[Any] = found["data"]["result"]

@@ -54,7 +54,7 @@ def test_every_accepted_request_is_answered_and_new_ones_are_refused(gate: Gate,
         eventually(lambda: serving.gauge("requests_pending") == 40, "all requests accepted")
         # When the server is told to stop
         serving.signal(number)
-        serving.wait_for_line("stopping")
+        serving.wait_for_line("finishing open requests")
         # Then it takes in nobody new
         eventually(lambda: is_refused(serving), "a closed port")
         assert idle.read_to_end() == b""
@@ -94,7 +94,7 @@ def test_a_server_whose_second_worker_is_still_loading_leaves_as_quietly(tmp_pat
 def test_ctrl_c_which_reaches_workers_too_still_lets_them_finish(gate: Gate) -> None:
     with Serving(MODELS / "waits.py", "--workers", "1") as serving, send_what_waits(serving, gate) as wire:
         os.killpg(serving.pid, signal.SIGINT)
-        serving.wait_for_line("stopping")
+        serving.wait_for_line("finishing open requests")
         gate.open()
         assert wire.read().json() == {"value": 7}
         assert serving.wait() == 0
@@ -105,7 +105,7 @@ def test_ctrl_c_which_reaches_workers_too_still_lets_them_finish(gate: Gate) -> 
 def test_a_second_signal_leaves_at_once_even_with_a_stuck_model(gate: Gate, number: signal.Signals) -> None:
     with Serving(MODELS / "waits.py", "--workers", "1") as serving, send_what_waits(serving, gate) as wire:
         serving.signal(number)
-        serving.wait_for_line("stopping")
+        serving.wait_for_line("finishing open requests")
         serving.signal(number)
         assert serving.wait() == 130
         assert wire.read_to_end() == b""
@@ -131,7 +131,7 @@ def stop_while_much_is_unread(serving: Serving, wire: Wire) -> None:
     wire.take_in(1)
     eventually(lambda: serving.gauge("requests_pending") == 0, "the answer written")
     serving.signal(signal.SIGTERM)
-    serving.wait_for_line("stopping")
+    serving.wait_for_line("finishing open requests")
 
 
 def test_who_goes_on_reading_is_waited_for_up_to_the_grace_time() -> None:
@@ -174,7 +174,7 @@ def test_a_server_that_is_still_loading_leaves_at_once_if_told_twice(gate: Gate)
     with start_that_does_not_end(gate) as serving:
         eventually(lambda: len(serving.processes_left()) == 2, "the gateway and its first worker")
         serving.signal(signal.SIGTERM)
-        serving.wait_for_line("stopping")
+        serving.wait_for_line("finishing open requests")
         serving.signal(signal.SIGTERM)
         assert serving.wait() in (0, 130)  # it may have left before it was told again
         assert_gone(serving)
