@@ -71,8 +71,9 @@ def test_other_requests_go_on_while_one_is_stuck(serving: Serving, gate: Gate) -
             assert serving.http.post("/wait", json={"value": number}).json() == {"value": number}
 
 
-def test_a_request_whose_deadline_comes_in_the_queue_is_told_so(serving: Serving, gate: Gate) -> None:
-    with serving.wire() as first, serving.wire() as second:
+def test_a_request_whose_deadline_comes_in_the_queue_is_told_so(gate: Gate) -> None:
+    # A server of its own: the other one has seen workers hang by requests with a gate, and runs these one at a time.
+    with Serving(MODELS / "waits.py", "--workers", "2") as serving, serving.wire() as first, serving.wire() as second:
         first.send(post("/wait", {"value": 1, "gate": str(gate.path)}))
         eventually(lambda: serving.is_holding(running=1), "a stuck request in a worker")
         second.send(post("/wait", {"value": 2, "gate": str(gate.path)}))
