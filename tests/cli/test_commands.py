@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import platform
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from timebound import __version__
 from timebound.cli.command import make_parser
+from timebound.cli.installed import installed
 
 
 def commands(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
@@ -28,10 +32,31 @@ COMMANDS = {command.prog: command for command in commands(make_parser())}
 @pytest.mark.parametrize("module", ["timebound", "timebound.cli"])
 def test_the_package_runs_like_the_command(module: str) -> None:
     shown = subprocess.run([sys.executable, "-m", module, "--version"], capture_output=True, text=True, check=True)
-    assert shown.stdout == f"timebound {__version__}\n"
+    assert shown.stdout.startswith(f"timebound {__version__}\npython: ")
     wrong = subprocess.run([sys.executable, "-m", module, "serve"], capture_output=True, text=True, check=False)
     assert wrong.returncode == 2
     assert wrong.stderr.startswith("timebound serve: ")
+
+
+def test_the_version_says_which_python_runs_it_and_which_extras_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    needs = [
+        "numpy>=2.0",
+        "numpy>=1.0; extra == 'sums'",
+        "ruff>=0.1; extra == 'dev'",
+        "nowhere-to-be-had; extra == 'far'",
+    ]
+    needs += ["pytest[x,y]>=1,<2; extra == 'old'", "numpy; extra == 'far'"]
+    monkeypatch.setattr("importlib.metadata.requires", lambda name: needs)
+    version, python, extras = installed().splitlines()
+    assert version == f"timebound {__version__}"
+    assert platform.python_version() in python
+    assert extras == "extras: sums (not installed: far, old)"
+
+
+def test_the_extras_it_names_are_those_of_the_package() -> None:
+    names = set(re.findall(r"[\w-]+", installed().splitlines()[2].partition(":")[2].replace("not installed", "")))
+    declared = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    assert names - {"none"} == set(declared["optional-dependencies"]) - {"dev"}
 
 
 def test_every_command_is_called_by_the_name_of_the_package() -> None:

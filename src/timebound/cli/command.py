@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, NoReturn
 
-from timebound import __version__
 from timebound.cli.verb import examples_of
 from timebound.errors import RequestError, SetupError
 
@@ -37,6 +36,14 @@ _FILES = {
     "tune": "tune",
     "plan": "plan",
 }
+
+
+class _ShowVersion(argparse.Action):
+    """What is installed is looked up only when somebody asks."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        print(import_module("timebound.cli.installed").installed(), end="")
+        parser.exit()
 
 
 class _Parser(argparse.ArgumentParser):
@@ -69,7 +76,7 @@ def make_parser(verb: str = "") -> argparse.ArgumentParser:
         epilog=examples_of("timebound"),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"timebound {__version__}")
+    parser.add_argument("--version", nargs=0, action=_ShowVersion, help="show version, Python and extras, and exit")
     verbs = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=_Parser)
     for file in [_FILES[verb]] if verb in _FILES else dict.fromkeys(_FILES.values()):
         import_module(f"timebound.cli.{file}").add_to(verbs)
