@@ -49,6 +49,53 @@ def test_an_attribute_that_resembles_no_option_is_the_users_own(name: str) -> No
     assert doubtful_attributes(variant(**{name: 1})) == []
 
 
+def noop(self: tb.Model, *_: Any) -> None:
+    """A method."""
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("prepair", "prepare"), ("finnish", "finish"), ("falback", "fallback"), ("preprocess", "prepare"),
+        ("decode_request", "prepare"), ("predict", "infer"), ("inference", "infer"), ("postprocess", "finish"),
+        ("setup", "load"), ("initialize", "load"),
+    ],
+)  # fmt: skip
+def test_a_misspelt_method_and_one_of_another_server_are_doubted(name: str, meant: str) -> None:
+    cls = type("Variant", (tb.Model,), {name: noop})
+    sentence = f"class Variant: {name} means nothing to the server; did you mean {meant}?"
+    assert doubtful_attributes(cls) == [sentence]
+
+
+def test_a_method_that_the_class_calls_itself_is_its_own() -> None:
+    class Uses(tb.Model):
+        def predict(self, batch: Any) -> Any:
+            return batch
+
+        def infer(self, batch: Any) -> Any:
+            return [out for item in batch for out in (self.predict(each) for each in [item])]
+
+        def preprocess(self, request: Any) -> Any:
+            return request
+
+        def prepare(self, request: Any) -> Any:
+            return helped(self, request)
+
+    def helped(model: Uses, request: Any) -> Any:
+        return model.preprocess(request)
+
+    assert doubtful_attributes(Uses) == []
+    assert doubtful_attributes(variant(reload=noop, unload=noop, prepare_text=noop)) == []
+
+
+def test_a_class_written_for_another_server_is_told_which_method_is_missing() -> None:
+    class Elsewhere(tb.Model):
+        def predict(self, batch: Any) -> Any:
+            return batch
+
+    assert complaint(Elsewhere).endswith("; class Elsewhere: predict means nothing to the server; did you mean infer?")
+
+
 def test_a_model_is_named_after_its_class_unless_it_has_a_name() -> None:
     assert name_of(Good) == "good"
     assert name_of(variant(name="Digits-2.1")) == "Digits-2.1"

@@ -60,3 +60,12 @@ def test_a_class_that_is_in_no_file_is_asked_all_the_same() -> None:
     exec("class Cell(tb.Model):\n    def infer(self, batch):\n        return [1] * len(batch)\n", space)
     cell: type[tb.Model] = space["Cell"]  # type: ignore[assignment] # it was made by exec
     assert tb.testing.ask(cell, b"") == 1
+
+
+def test_a_misspelt_method_is_told_by_the_first_question() -> None:
+    class Typo(Half):
+        def prepair(self, request: Half.Request) -> float:
+            return 0.0
+
+    with pytest.warns(UserWarning, match="prepair means nothing to the server; did you mean prepare"):
+        assert tb.testing.ask(Typo, {"x": 3}) == 1.5

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
-from types import SimpleNamespace
+from inspect import isfunction
+from types import CodeType, SimpleNamespace
 from typing import Annotated, Any, ClassVar, TypeAlias
 
 import msgspec
@@ -29,6 +30,15 @@ _NO_PATH = re.compile(r"[?#%\\\x00-\x1f\x7f]|/\.{1,2}(/|$)")
 """What no client can ask for as it is written: it would be a query, an escape, or another path."""
 # How alike two names must be, of 1.0, for one to be taken for the other misspelt: `dedline` yes, `headline` no.
 _RESEMBLES = 0.88
+# Of a method less is enough, since few are the user's own: `prepair` for `prepare`. `reload` is not `load`.
+_METHOD_RESEMBLES = 0.82
+_ELSEWHERE = {
+    "prepare": ("preprocess", "pre_process", "decode_request", "input_fn", "transform_input", "deserialize"),
+    "infer": ("predict", "inference", "predict_batch", "predict_fn", "forward", "execute"),
+    "finish": ("postprocess", "post_process", "encode_response", "output_fn", "transform_output", "serialize"),
+    "load": ("setup", "initialize", "load_model", "model_fn"),
+}
+"""By method, what other servers call it."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _MEDIA = re.compile(r"[\w.+-]+/([\w.+-]+|\*)")
 
@@ -141,7 +151,8 @@ def check_class(cls: type[Model]) -> None:
     if not _NAME.fullmatch(name):
         raise SetupError(f"{where}: name {name!r} must be letters, digits, '.', '_' or '-', at most 64 of them")
     if cls.infer is Model.infer and cls.load is Model.load and cls.net is None:
-        raise SetupError(f"{where} has no infer: define `def infer(self, batch)`, or set self.net in load()")
+        cure = f"{where} has no infer: define `def infer(self, batch)`, or set self.net in load()"
+        raise SetupError("; ".join([cure, *doubtful_attributes(cls)]))
     if not isinstance(cls.deadline, int | float) or not 0.001 <= cls.deadline <= 3600:
         raise SetupError(f"{where}: deadline is {cls.deadline!r}; give seconds between 0.001 and 3600")
     if not isinstance(cls.max_batch, int) or cls.max_batch < 1:
@@ -198,16 +209,38 @@ def media_types(accepts: str) -> list[str]:
 def doubtful_attributes(cls: type[Model]) -> list[str]:
     """One sentence for each attribute that looks like a misspelt option; what resembles no option is the user's own."""
     options = [name for name in vars(Model) if not name.startswith("_")]
-    given = [name for base in cls.__mro__[: cls.__mro__.index(Model)] for name in vars(base)]
+    given = {name: value for base in reversed(_own_classes(cls)) for name, value in vars(base).items()}
+    lower = {option.lower(): option for option in options}
     found = []
-    for name in dict.fromkeys(given):
+    for name, value in given.items():
         if name.startswith("_") or name in options or name.removesuffix("s") in options:  # `names`, `sizes`: not ours
             continue
-        lower = {option.lower(): option for option in options}
         meant = get_close_matches(name.lower(), lower, n=1, cutoff=_RESEMBLES)
-        if meant:
-            found.append(f"class {cls.__name__}: {name} means nothing to the server; did you mean {lower[meant[0]]}?")
+        what = lower[meant[0]] if meant else _method_meant(name, given) if isfunction(value) else None
+        if what is not None:
+            found.append(f"class {cls.__name__}: {name} means nothing to the server; did you mean {what}?")
     return found
+
+
+def _method_meant(name: str, given: Mapping[str, Any]) -> str | None:
+    """The method that this one was to be; None if the class calls it, or has that one and this under another's name."""
+    functions = (getattr(value, "fget", None) or getattr(value, "__func__", value) for value in given.values())
+    if any(_says(function.__code__, name) for function in functions if isfunction(function)):
+        return None
+    methods = ["fallback", "size", *(option for option, value in vars(Model).items() if isfunction(value))]
+    if alike := get_close_matches(name.lower(), methods, n=1, cutoff=_METHOD_RESEMBLES):
+        return alike[0]
+    meant = next((ours for ours, theirs in _ELSEWHERE.items() if name.lower() in theirs), None)
+    return None if meant in given else meant
+
+
+def _says(code: CodeType, name: str) -> bool:
+    """Whether a function, or one within it, has this name in it."""
+    return name in code.co_names or any(_says(part, name) for part in code.co_consts if isinstance(part, CodeType))
+
+
+def _own_classes(cls: type[Model]) -> tuple[type, ...]:
+    return cls.__mro__[: cls.__mro__.index(Model)]
 
 
 def _check_request_type(cls: type[Model], where: str) -> None:

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
+from warnings import warn
 
 import msgspec
 
 from timebound.app_settings import read_here
 from timebound.clock import MonotonicClock
 from timebound.errors import BadInput, RequestError, SetupError
-from timebound.model import Model, example_body, name_of
+from timebound.model import Model, doubtful_attributes, example_body, name_of
 from timebound.program import Served, Started, source_of, start, target_of
 from timebound.target import load_class, load_models
 from timebound.types import Outcome
@@ -23,6 +24,7 @@ from timebound.workers.runner import Runner
 def ask(model: Served, body: Any, *, name: str = "") -> Any:
     """The answer to one body, a dict or bytes as a client would send; raises what the client would be told.
 
+    Warns of what looks like a misspelt method or option.
     The model is loaded once per test run. `name` says which one, where a file has several.
     """
     (answer,) = batch(model, [body], name=name)
@@ -54,7 +56,10 @@ def _told(outcome: Outcome) -> Any:
 
 @cache
 def _runner(model: Any, name: str) -> Runner:
-    return open_runner(_loaded(model, name), MonotonicClock())
+    loaded = _loaded(model, name)
+    for doubt in doubtful_attributes(type(loaded)):
+        warn(doubt, stacklevel=4)
+    return open_runner(loaded, MonotonicClock())
 
 
 def _loaded(model: Served, name: str) -> Model:

@@ -106,6 +106,18 @@ def test_a_broken_model_is_a_problem_that_names_its_stage(
     assert said in text
 
 
+def test_a_method_that_only_other_servers_call_is_told(tmp_path: Path) -> None:
+    name = app(tmp_path)
+    (tmp_path / name).write_text(
+        (tmp_path / name).read_text() + "\n    def postprocess(self, output):\n        return 0\n"
+    )
+    code, found = doctor(tmp_path, name)
+    assert code == 0, found
+    state, text = only(found, "adds class")
+    assert state == "warning"
+    assert "postprocess means nothing to the server; did you mean finish?" in text
+
+
 def test_a_model_that_does_not_come_back_is_ended(tmp_path: Path) -> None:
     code, found = doctor(tmp_path, app(tmp_path, infer="time.sleep(1000)"), "--timeout", "3s")
     assert code == 1

@@ -22,7 +22,7 @@ from timebound.errors import SetupError
 from timebound.importer import describe
 from timebound.lab.curve import Point, body_of, measure, run_as_program
 from timebound.lab.load.processes import pss_mib
-from timebound.model import Model, name_of
+from timebound.model import Model, doubtful_attributes, name_of
 from timebound.target import load_models
 from timebound.types import ModelInfo
 from timebound.workers.hand import why_unable
@@ -66,6 +66,8 @@ class Seen(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """Why no other process could prepare for it."""
     fallback_s: float | None = None
     fallback_error: str = ""
+    doubts: list[str] = []
+    """What looks like a misspelt method or option."""
 
 
 class Stage(msgspec.Struct, frozen=True, tag=True):
@@ -174,6 +176,7 @@ def _try(model: Model, habits: Habits, budget_s: float, clock: Clock) -> Iterato
         why_no_hands=_why_no_hands(model, runner, clock),
         fallback_s=fallback_s,
         fallback_error=fallback_error,
+        doubts=doubtful_attributes(type(model)),
     )
 
 

@@ -80,6 +80,8 @@ def check_model(seen: Seen, config: Config) -> Iterator[Finding]:
     yield from example(seen, config)
     yield fallback(seen, config)
     yield from habits(seen)
+    for doubt in seen.doubts:
+        yield warning(f"{name} class", doubt, "rename it; or begin its name with _, if it is your own")
 
 
 def _shown(point: Point) -> str:
