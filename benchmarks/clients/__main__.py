@@ -2,167 +2,25 @@
 
     python -m benchmarks.clients [--install] [NAME ...]
 
-What is not on this machine is left out and named. With --install the packages of kserve (450 MB), locust and
-perf_analyzer are installed into ~/.cache/timebound-clients; ab, wrk and k6 are programs of the system. perf_analyzer
+What is not on this machine is left out and named. With --install the packages of kserve (450 MB), k6, locust and
+perf_analyzer are installed into ~/.cache/timebound-clients; ab and wrk are programs of the system. perf_analyzer
 also needs the system's libb64. The exit code is 1 if a client that is here was not answered rightly.
 """
 
 import argparse
-import os
-import re
-import shutil
-import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from tests.models.onnx_files import save_doubler
 
+from benchmarks.clients.roster import CLIENTS, Ports, told
 from benchmarks.tools import rpc
 from benchmarks.tools.contestants import timebound
-from benchmarks.tools.load import HOST, EchoTraffic, answers_right, free_port
+from benchmarks.tools.load import EchoTraffic, answers_right, free_port
 from benchmarks.tools.processes import Server
-
-HERE = Path(__file__).parent
-CACHE = Path.home() / ".cache" / "timebound-clients"
-TIMEOUT_S = 120
-BODY = '{"values": [0.5, 1.5]}'
-LOCUST = """
-from locust import HttpUser, task
-
-class User(HttpUser):
-    @task
-    def ask(self):
-        with self.client.post("/predictions/echo", json={"values": [0.5, 1.5]}, catch_response=True) as answer:
-            if answer.json() != {"sum": 2.0}:
-                answer.failure(answer.text)
-"""
-K6 = """
-import http from "k6/http";
-import { check } from "k6";
-export const options = { vus: 8, duration: "2s", thresholds: { checks: ["rate==1.0"] } };
-export default function () {
-  const answer = http.post(`${__ENV.URL}/predictions/echo`, '{"values": [0.5, 1.5]}',
-                           { headers: { "Content-Type": "application/json" } });
-  check(answer, { right: (a) => a.status === 200 && a.json("sum") === 2.0 });
-}
-"""
-
-
-@dataclass(frozen=True)
-class Ports:
-    """Where the servers of the echo and of the file `twice` listen, by HTTP and gRPC."""
-
-    echo: int
-    twice: int
-    twice_grpc: int
-
-
-@dataclass(frozen=True)
-class Client:
-    """How one client is run, and what it prints when all is right."""
-
-    command: Callable[[Ports, Path], list[str]]
-    right: str
-    packages: tuple[str, ...] = ()
-    environment: Callable[[Path], Mapping[str, str]] = lambda folder: {}
-
-
-def _written(folder: Path, name: str, text: str) -> str:
-    (folder / name).write_text(text)
-    return str(folder / name)
-
-
-def _ab(ports: Ports, folder: Path) -> list[str]:
-    body = _written(folder, "body.json", BODY)
-    url = f"http://{HOST}:{ports.echo}/predictions/echo"
-    return ["ab", "-k", "-q", "-n", "4000", "-c", "8", "-T", "application/json", "-p", body, url]
-
-
-def _wrk(ports: Ports, folder: Path) -> list[str]:
-    script = _written(
-        folder, "post.lua", f"wrk.method='POST' wrk.body='{BODY}' wrk.headers['Content-Type']='application/json'"
-    )
-    return ["wrk", "-t1", "-c8", "-d2s", "-s", script, f"http://{HOST}:{ports.echo}/predictions/echo"]
-
-
-def _locust(ports: Ports, folder: Path) -> list[str]:
-    file = _written(folder, "locustfile.py", LOCUST)
-    run = ["--headless", "-u", "8", "-r", "8", "-t", "3s", "--host", f"http://{HOST}:{ports.echo}", "--only-summary"]
-    return ["locust", "-f", file, *run]
-
-
-def _k6(ports: Ports, folder: Path) -> list[str]:
-    return ["k6", "run", "-q", "-e", f"URL=http://{HOST}:{ports.echo}", _written(folder, "script.js", K6)]
-
-
-def _perf(kind: str, *more: str) -> Callable[[Ports, Path], list[str]]:
-    def command(ports: Ports, folder: Path) -> list[str]:
-        where = ports.twice_grpc if kind == "grpc" else ports.twice
-        load = ["--concurrency-range", "4", "-p", "500", "-r", "3", "-s", "999", "-b", "2"]
-        return ["perf_analyzer", "-m", "twice", "-i", kind, "-u", f"{HOST}:{where}", *load, *more]
-
-    return command
-
-
-def _cuda(folder: Path) -> dict[str, str]:
-    own = ":".join(str(path.parent) for path in folder.rglob("libcudart.so.12"))
-    return {"LD_LIBRARY_PATH": f"{own}:{os.environ.get('LD_LIBRARY_PATH', '')}"}
-
-
-_PERF = ("tritonclient==2.50.0", "nvidia-cuda-runtime-cu12")  # the last that runs with glibc 2.36
-CLIENTS: dict[str, Client] = {
-    "ab": Client(_ab, r"Failed requests:\s+0\n(?!Non-2xx)"),
-    "wrk": Client(_wrk, r"^(?!.*(Non-2xx|Socket errors)).*Requests/sec"),
-    "k6": Client(_k6, r"checks.*100\.00%"),
-    "locust": Client(_locust, r"Aggregated\s+\d+\s+0\(0\.00%\)", ("locust",)),
-    "kserve": Client(
-        lambda ports, _: ["python", str(HERE / "kserve_client.py"), str(ports.twice), str(ports.twice_grpc)],
-        "all answers are right",
-        ("kserve==0.21.0",),
-    ),
-    "perf_analyzer http": Client(_perf("http"), r"throughput: [1-9]", _PERF, _cuda),
-    "perf_analyzer grpc": Client(_perf("grpc"), r"throughput: [1-9]", _PERF, _cuda),
-    "perf_analyzer streaming": Client(_perf("grpc", "--streaming"), r"throughput: [1-9]", _PERF, _cuda),
-}
-
-
-def prepared(name: str, client: Client, *, may_install: bool) -> Path | None:
-    """The environment of a client that comes in packages; None without one."""
-    folder = CACHE / name.partition(" ")[0]
-    if not client.packages:
-        return folder
-    if not folder.exists() and may_install:
-        print(f"installing {' '.join(client.packages)}", file=sys.stderr)
-        subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
-        subprocess.run([str(folder / "bin" / "pip"), "install", "-q", *client.packages], check=True)
-    return folder if folder.exists() else None
-
-
-def told(name: str, client: Client, ports: Ports, *, may_install: bool) -> str:
-    """What came of asking with this client: right, wrong, or why it was not tried."""
-    folder = prepared(name, client, may_install=may_install)
-    if folder is None:
-        return f"not installed: {' '.join(client.packages)}; try --install"
-    with tempfile.TemporaryDirectory() as scratch:
-        command = client.command(ports, Path(scratch))
-        found = shutil.which(command[0], path=f"{folder / 'bin'}:{os.environ['PATH']}")
-        if found is None:
-            return f"not installed: {command[0]}"
-        environment = {**os.environ, **client.environment(folder)}
-        done = subprocess.run(
-            [found, *command[1:]], env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
-        )
-    said = done.stdout + done.stderr
-    if "error while loading shared libraries" in said or "not found (required by" in said:
-        return f"does not run here: {said.strip().splitlines()[0]}"
-    if re.search(client.right, said, re.S):
-        return "right"
-    print(said, file=sys.stderr)
-    return f"wrong (exit code {done.returncode})"
 
 
 def main() -> int:
