@@ -12,15 +12,17 @@ import msgspec
 import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator, validate
 
+from timebound.http.causes import CAUSES
 from timebound.http.oip import UNSUPPORTED, OpenInferenceRoutes
 from timebound.http.openapi import openapi
+from timebound.http.problems import STATUSES
 from timebound.http.surfaces.oip import OpenInference
 from timebound.http.surfaces.predict import Predict
 from timebound.http.surfaces.sagemaker import SageMaker
 from timebound.store.base import Entry
 from timebound.types import Body, ModelInfo
 
-REFUSALS = {str(status) for status in (400, 401, 403, 404, 408, 413, 415, 422, 429, 431, 500, 503, 504)}
+OWN_ERRORS = {"422", "429", "504", "default"}
 
 
 class Info(ModelInfo, frozen=True, kw_only=True):
@@ -101,14 +103,33 @@ def test_every_reference_leads_somewhere() -> None:
         resolve(document, pointer)
 
 
-def test_every_path_of_a_model_takes_a_post_with_all_refusals() -> None:
+def test_a_model_lists_the_errors_of_its_own_and_one_answer_for_all_others() -> None:
     document = openapi(MANY, "0.1.0")
-    for path in ("/inference", "/predictions/sketch", "/predictions/photo"):
+    for path in ("/inference", "/predictions/sketch", "/predictions/photo", "/predictions/sketch:batch"):
         operation = document["paths"][path]["post"]
-        assert set(operation["responses"]) == REFUSALS | {"200"}
-        for status in REFUSALS:
+        assert set(operation["responses"]) == OWN_ERRORS | {"200"}
+        for status in OWN_ERRORS:
             response = resolve(document, operation["responses"][status]["$ref"])
             assert list(response["content"]) == ["application/problem+json"]
+
+
+def test_one_table_says_what_every_error_means_and_what_helps() -> None:
+    told = openapi(MANY, "0.1.0")["info"]["description"]
+    rows = re.findall(r"^\| (\d{3}) \| `(\w+)` \| (.+) \| (.+) \|$", told, re.M)
+    assert {code: int(status) for status, code, _, _ in rows} == {
+        code: status for code, (status, _) in STATUSES.items()
+    }
+    assert all(cause.endswith(".") and cure.endswith(".") for _, _, cause, cure in rows)
+    assert set(CAUSES) == set(STATUSES)
+
+
+@pytest.mark.parametrize(
+    ("models", "title"),
+    [((), "Timebound"), (MANY[:1], "sketch"), (MANY[:2], "sketch"), (MANY, "Timebound")],
+    ids=["none", "one", "two versions of one", "several"],
+)
+def test_the_document_has_the_name_of_the_only_model(models: Sequence[Info], title: str) -> None:
+    assert openapi(models, "0.1.0")["info"]["title"] == title
 
 
 def test_answers_document_their_headers() -> None:

@@ -15,6 +15,7 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
+from timebound.http.causes import error_table
 from timebound.types import Body, ModelInfo
 
 Json = dict[str, Any]
@@ -31,7 +32,8 @@ def openapi(models: Sequence[ModelInfo], server_version: str, *, needs_key: bool
     same = msgspec.json.decode(_same_everywhere())
     document: Json = same["document"]
     components = document["components"]
-    _add_tensors(document, is_lone=len({model.base for model in models}) == 1)
+    bases = {model.base for model in models}
+    _add_tensors(document, is_lone=len(bases) == 1)
     paths: Json = {}
     operation_ids: set[str] = set()
     for model in models:
@@ -54,7 +56,10 @@ def openapi(models: Sequence[ModelInfo], server_version: str, *, needs_key: bool
         own = f"/predictions/{model.name}"
         if own in model.paths and not model.is_handler and f"{own}:batch" not in paths:
             paths[f"{own}:batch"] = {"post": _list(model, body, shared, answers, operation_ids)}
-    document["info"]["version"] = server_version
+    info = document["info"]
+    info["title"] = bases.pop() if len(bases) == 1 else info["title"]
+    info["version"] = server_version
+    info["description"] += f"\n\n{error_table()}"
     document["tags"] = [{"name": name} for name in dict.fromkeys(model.name for model in models)] + document["tags"]
     document["paths"] = paths | {path: item for path, item in document["paths"].items() if path not in paths}
     if not needs_key:
