@@ -159,7 +159,9 @@ def test_the_page_goes_on_by_itself_and_follows_one_model(serving: Watched, brow
     browser.run("document.querySelector('#model').dispatchEvent(new Event('change'))")
     serving.http.post("/votes", json={"x": 1.0})
     browser.wait_for("document.querySelector('.tiles').innerText.includes('of 500 ms')")
-    browser.wait_for("[...document.querySelectorAll('.chart')][0].innerText.includes('came 1')")
+    # A second's figure stands until the next one's: a busy page may miss it, so there is one in each.
+    newest = "/came [1-9]/.test([...document.querySelectorAll('.chart')][0].innerText)"
+    eventually(lambda: serving.http.post("/votes", json={"x": 1.0}).is_success and browser.run(newest), "its requests")
 
 
 def test_without_a_pass_the_page_asks_for_one_and_a_pass_only_looks(serving: Watched, browser: Browser) -> None:

@@ -97,7 +97,13 @@ def _serve(chosen: argparse.Namespace) -> int:
     wanted = chosen.models or ([] if told.load in (None, "none", "") else str(told.load).split(","))
     with tempfile.TemporaryDirectory(prefix="timebound-torchserve-") as folder:
         target = first_list(Path(folder), store, wanted, told.models, told.usual_timeout)
-        return run_server(target, config, lambda: print("Model server started.", flush=True))
+        return run_server(target, config, _say_started)
+
+
+def _say_started() -> None:
+    """In one write: the log comes out of another thread, and scripts wait for this line."""
+    sys.stdout.write("Model server started.\n")
+    sys.stdout.flush()
 
 
 def _properties(chosen: argparse.Namespace) -> Properties:
