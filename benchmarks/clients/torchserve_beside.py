@@ -93,7 +93,15 @@ def _said(answer: httpx.Response) -> Any:
     except ValueError:
         return answer.status_code, answer.content.decode("latin-1")
     if isinstance(body, dict):
-        for place in ("live", "ready", "threads", "init", "batch"):  # ours says more, or it is of the process
+        for place in (
+            "live",
+            "ready",
+            "threads",
+            "most",
+            "pid",
+            "init",
+            "batch",
+        ):  # ours says more, or it is of the process
             body.pop(place, None)
         if isinstance(body.get("headers"), dict):
             body["headers"].pop("url_path", None) if body["headers"].get("url_path") in ("", None) else None

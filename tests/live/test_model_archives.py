@@ -10,6 +10,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import httpx
 import numpy as np
 import pytest
 from PIL import Image
+from tests.live.gate import Gate
 from tests.live.serving import Serving, eventually
 from tests.models import archives
 
@@ -132,10 +134,28 @@ def test_the_rest_of_the_path_headers_and_the_query_reach_the_handler(served: Se
     assert ask("/predictions/custom/1.0", content=b"b").json()["greeting"] == "hello"
 
 
-def test_a_handler_is_never_in_two_threads_and_runs_in_its_own_folder(served: Serving) -> None:
-    with httpx.Client(base_url=served.url) as client:
-        seen = [client.post("/predictions/custom", content=b"b").json() for _ in range(8)]
-    assert {(each["init"], each["threads"], each["is_beside"]) for each in seen} == {(1, 1, True)}
+def test_a_handler_gets_batches_of_strangers_and_is_never_in_two_threads(
+    store: Path, tmp_path: Path, gate: Gate
+) -> None:
+    arguments = (store / "custom.mar", "--workers", "1")
+    with Serving(*arguments, environment={"XDG_CACHE_HOME": str(tmp_path)}) as serving, ThreadPoolExecutor(17) as many:
+
+        def ask(**fields: str) -> Future[httpx.Response]:
+            return many.submit(serving.http.post, "/predictions/custom", data=fields)
+
+        held = ask(gate=str(gate.path))
+        eventually(lambda: serving.is_holding(running=1), "the first request in the handler")
+        others = [ask(do=("", "teapot")[place % 2]) for place in range(16)]
+        eventually(lambda: serving.is_holding(running=1, queued=16), "all others in the queue")
+        gate.open()
+        answers = [other.result() for other in others]
+        seen = [held.result().json()] + [answer.json() for answer in answers[::2]]
+    # Each answer has the status and the headers that were set for it, whoever was in its batch
+    assert [answer.status_code for answer in answers] == [200, 418] * 8
+    assert [answer.headers.get("x-leaf") for answer in answers] == [None, "green"] * 8
+    assert max(int(answer.headers["timebound-batch"]) for answer in answers if answer.status_code == 418) > 1
+    assert max(each["batch"] for each in seen) > 1
+    assert {(each["init"], each["threads"], each["most"], each["is_beside"]) for each in seen} == {(1, 1, 1, True)}
 
 
 def test_a_key_is_asked_once_whatever_headers_the_retry_has(served: Serving) -> None:

@@ -7,11 +7,13 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import httpx
 import pytest
+from tests.live.gate import Gate
 from tests.live.serving import Serving, clean_environment, eventually
 from tests.models import archives
 
@@ -29,37 +31,43 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("store")
     for pack in (archives.digits, archives.mood, archives.custom):
         pack(folder)
+    newer = tmp_path_factory.mktemp("newer")
+    archives.custom(newer, "2.0").rename(folder / "newer.mar")
     (folder / "broken.mar").write_bytes(b"no archive")
     return folder
 
 
 class Managed(NamedTuple):
-    """A server that began without a model: its two addresses."""
+    """A server that began without a model: its three addresses."""
 
     serving: Serving
     http: httpx.Client
     management: httpx.Client
+    metrics: httpx.Client
 
 
 @pytest.fixture(scope="module")
 def managed(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Managed]:
-    folder, port, main = tmp_path_factory.mktemp("managed"), free_port(), free_port()
+    folder = tmp_path_factory.mktemp("managed")
+    main, management_port, metrics_port = free_port(), free_port(), free_port()
     (folder / "config.properties").write_text(
-        f"management_address=http://127.0.0.1:{port}\nnumber_of_netty_threads=4\ndefault_workers_per_model=1\n"
+        f"management_address=http://127.0.0.1:{management_port}\nmetrics_address=http://127.0.0.1:{metrics_port}\n"
+        "number_of_netty_threads=4\ndefault_workers_per_model=1\n"
     )
     arguments: list[str | Path] = ["--start", "--foreground", "--ncs", "--model-store", store, "--disable-token-auth"]
     serving = Serving(
         "torchserve", *arguments, "--ts-config", folder / "config.properties",
         environment={"XDG_CACHE_HOME": str(folder)}, until_ready=False, port=main,
     )  # fmt: skip
-    clients = [httpx.Client(base_url=f"http://127.0.0.1:{each}", timeout=30, trust_env=False) for each in (main, port)]
-    with serving, clients[0] as http, clients[1] as management:
+    ports = (main, management_port, metrics_port)
+    clients = [httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30, trust_env=False) for port in ports]
+    with serving, clients[0] as http, clients[1] as management, clients[2] as metrics:
         serving.wait_for_line("open the page")
-        yield Managed(serving, http, management)
+        yield Managed(serving, http, management, metrics)
 
 
 def test_models_are_registered_asked_described_and_unregistered(managed: Managed) -> None:
-    _, http, management = managed
+    _, http, management, _ = managed
     assert http.get("/ping").json()["status"] == "Healthy"
     assert management.get("/models").json() == {"models": []}
     said = management.post("/models?url=mood.mar&initial_workers=1&synchronous=true")
@@ -89,6 +97,48 @@ def test_models_are_registered_asked_described_and_unregistered(managed: Managed
     assert management.get("/models").json() == {"models": []}
 
 
+def test_the_default_version_answers_and_changes_with_set_default(managed: Managed) -> None:
+    _, http, management, metrics = managed
+
+    def answered(path: str = "/predictions/custom") -> Any:
+        return http.post(path, content=b"x").json()["version"]
+
+    for file in ("custom.mar", "newer.mar"):
+        management.post(f"/models?url={file}").raise_for_status()
+    assert (answered(), answered("/predictions/custom/2.0")) == ("1.0", "2.0")
+    management.put("/models/custom/2.0/set-default").raise_for_status()
+    assert (answered(), answered("/predictions/custom/1.0")) == ("2.0", "1.0")
+    shown = metrics.get("/metrics")
+    assert shown.status_code == 200
+    assert 'timebound_handler_counts_total{model="custom"' in shown.text
+    for version in ("1.0", "2.0"):
+        management.delete(f"/models/custom/{version}").raise_for_status()
+
+
+def test_a_model_that_is_scaled_to_two_workers_is_computed_by_two_at_once(managed: Managed, gate: Gate) -> None:
+    serving, http, management, _ = managed
+    management.post("/models?url=custom.mar").raise_for_status()
+    (before,) = management.get("/models/custom").json()
+    said = management.put("/models/custom?min_worker=2&synchronous=true")
+    assert (said.status_code, said.json()["status"]) == (200, "Workers scaled to 2 for model: custom")
+    (after,) = management.get("/models/custom").json()
+    assert (len(before["workers"]), len(after["workers"])) == (1, 2)
+
+    def ask() -> Any:
+        return http.post("/predictions/custom", data={"gate": str(gate.path)}).json()
+
+    with ThreadPoolExecutor(2) as clients:
+        first = clients.submit(ask)
+        eventually(lambda: serving.is_holding(running=1), "the first request in a handler")
+        second = clients.submit(ask)
+        eventually(lambda: serving.is_holding(running=2), "the second one in another worker")
+        gate.open()
+        pids = {asked.result()["pid"] for asked in (first, second)}
+    assert pids == {worker["pid"] for worker in after["workers"]}
+    management.put("/models/custom?min_worker=1&synchronous=true").raise_for_status()
+    management.delete("/models/custom").raise_for_status()
+
+
 @pytest.mark.parametrize(
     ("wish", "status", "said"),
     [
@@ -113,7 +163,7 @@ def test_what_cannot_be_registered_is_told_and_changes_nothing(
 
 
 def test_only_the_operator_manages(managed: Managed) -> None:
-    serving, http, management = managed
+    serving, http, management, _ = managed
     for ask, headers in ((http, {}), (management, {"host": "evil.example"}), (management, {"origin": "http://a.b"})):
         assert ask.get("/models", headers=headers).status_code == 403
         assert ask.post("/models?url=mood.mar", headers=headers).status_code == 403
@@ -122,7 +172,7 @@ def test_only_the_operator_manages(managed: Managed) -> None:
 
 
 def test_the_description_of_the_api_and_what_is_ignored_are_told(managed: Managed) -> None:
-    serving, http, _ = managed
+    serving, http, *_ = managed
     assert http.get("/api-description").json()["openapi"].startswith("3.")
     assert http.options("/").json()["openapi"].startswith("3.")
     assert serving.lines("the property number_of_netty_threads is ignored")

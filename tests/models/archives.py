@@ -46,11 +46,11 @@ def mood(folder: Path) -> Path:
     )  # fmt: skip
 
 
-def custom(folder: Path) -> Path:
+def custom(folder: Path, version: str = "1.0") -> Path:
     """The handler whose function has a name of its own."""
     source = HANDLERS / "custom"
     # The tool copies `handler.py` and keeps `:entry` for the manifest.
     return pack(
-        folder, "custom", "--version", "1.0", "--handler", f"{source / 'handler'}:entry", "--extra-files",
+        folder, "custom", "--version", version, "--handler", f"{source / 'handler'}:entry", "--extra-files",
         source / "fallback.py", "--config-file", source / "model-config.yaml",
     )  # fmt: skip

@@ -1,10 +1,11 @@
 """A handler with a function of its own name: statuses, headers, metrics, and every way to go wrong."""
 
+import fcntl
 import os
 import threading
 import time
 
-calls = {"init": 0, "threads": set()}
+calls = {"init": 0, "threads": set(), "inside": 0, "most": 0}
 
 
 try:
@@ -23,6 +24,19 @@ def entry(data, context):
         calls["init"] += 1
         return None
     calls["threads"].add(threading.get_ident())
+    calls["inside"] += 1
+    calls["most"] = max(calls["most"], calls["inside"])
+    try:
+        return _handled(data, context)
+    finally:
+        calls["inside"] -= 1
+
+
+def _handled(data, context):
+    for row in data:
+        if "gate" in row:  # wait until nobody holds it shut
+            with open(bytes(row["gate"]).decode()) as file:
+                fcntl.flock(file, fcntl.LOCK_SH)
     context.metrics.add_counter("Calls", 1)
     context.metrics.add_time("HandleTime", 1.5, None, "ms")
     fields = [row.get("do", b"") for row in data]
@@ -62,6 +76,9 @@ def _answer(idx, row, context):
         "greeting": context.model_yaml_config.get("handler", {}).get("greeting"),
         "init": calls["init"],
         "threads": len(calls["threads"]),
+        "most": calls["most"],
+        "pid": os.getpid(),
+        "version": context.manifest["model"]["modelVersion"],
         "batch": len(context.request_processor),
         "is_beside": os.path.isfile("handler.py"),
     }
