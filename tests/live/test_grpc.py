@@ -310,14 +310,48 @@ def test_more_than_can_wait_is_refused_with_the_time_to_come_back(channel: Any) 
         assert int(dict(error.trailing_metadata())["grpc-retry-pushback-ms"]) > 0
 
 
-def test_messages_that_do_not_come_hold_memory_for_so_long_and_not_more_than_there_is(channel: Any) -> None:
-    call = channel.stream_unary("/inference.GRPCInferenceService/ModelInfer")
+def unheard(channel: Any, method: str, count: int) -> list[str]:
+    """How calls end whose message does not come."""
+    call = channel.stream_stream(method)
     never: queue.Queue[bytes] = queue.Queue()
-    calls = [call.future(iter(never.get, b""), timeout=20) for _ in range(5)]
+    calls = [call(iter(never.get, b""), timeout=20) for _ in range(count)]
     codes = sorted(each.code().name for each in calls)
-    never.put(b"")
-    assert codes == ["DEADLINE_EXCEEDED"] * 2 + ["RESOURCE_EXHAUSTED"] * 3  # each may become as large as --max-body
+    for _ in calls:
+        never.put(b"")
+    return codes
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        *(f"inference.GRPCInferenceService/{name}" for name in ("ModelInfer", "ServerLive", "ModelConfig")),
+        *("grpc.health.v1.Health/Check", "grpc.health.v1.Health/Watch"),
+        "grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+    ],
+)
+def test_messages_that_do_not_come_hold_memory_for_so_long_and_not_more_than_there_is(
+    channel: Any, classes: Serving, method: str
+) -> None:
+    # Each may become as large as --max-body, and they leave a quarter of --max-held to others.
+    assert unheard(channel, f"/{method}", 5) == ["DEADLINE_EXCEEDED"] + ["RESOURCE_EXHAUSTED"] * 4
+    eventually(lambda: classes.gauge("held_bytes") == 0, "nothing held", within_s=5)
     assert texts_of(ask(channel, kinds(b"a"))[0]) == [b"A"]
+
+
+def test_there_are_no_more_streams_than_memory_for_a_message_of_each(channel: Any, classes: Serving) -> None:
+    stream = channel.stream_stream("/inference.GRPCInferenceService/ModelStreamInfer")
+    never: queue.Queue[bytes] = queue.Queue()
+    calls = [stream(iter(never.get, b""), timeout=20) for _ in range(18)]  # 16 there are at least
+
+    def ended() -> list[Any]:
+        return [each for each in calls if not each.is_active()]
+
+    eventually(lambda: len(ended()) == 2, "those beyond are refused")
+    assert {each.code() for each in ended()} == {grpc.StatusCode.RESOURCE_EXHAUSTED}
+    assert "16 streams are open" in ended()[0].details()
+    for each in calls:
+        each.cancel()
+        never.put(b"")
 
 
 def test_a_key_makes_two_requests_one(channel: Any) -> None:

@@ -55,28 +55,30 @@ class RpcFront:
         gateway.catalogue.listen(routes.add, lambda name, successor: routes.remove(name))
         described = Described(gateway, metrics)
         callers = Callers(gate.keys, config.admin_token, gateway.clock)
+        reading = Reading(gate.held, max_body=config.max_body, timeout_s=config.read_timeout)
         self._inference = Inference(
             _intake(gateway, config, gate),
             routes,
             described,
             callers,
-            Reading(gate.held, max_body=config.max_body, timeout_s=config.read_timeout),
+            reading,
             held=gate.held,
             events=gateway.events,
         )
         self._certificate = (
             _Certificate(config.tls_cert, config.tls_key) if config.tls_cert and config.tls_key else None
         )
-        self._services = self._mounted(Service(described, callers), lambda: described.is_ready)
+        self._services = self._mounted(Service(described, callers, reading), reading, lambda: described.is_ready)
         self._server: Any = None
         self._ending: asyncio.Task[None] | None = None
 
-    def _mounted(self, described: Service, is_ready: Callable[[], bool]) -> dict[str, dict[str, Any]]:
-        names = [service.NAME, health.NAME, *(Reflection(version, ()).name for version in VERSIONS)]
-        reflections = [Reflection(version, names) for version in VERSIONS]
+    def _mounted(self, described: Service, reading: Reading, is_ready: Callable[[], bool]) -> dict[str, dict[str, Any]]:
+        names = [service.NAME, health.NAME]
+        reflections = [Reflection(version, names, reading) for version in VERSIONS]
+        names += [each.name for each in reflections]
         return {
             service.NAME: described.methods() | self._inference.methods(),
-            health.NAME: Health(is_ready, names[:1], self._inference.closing).methods(),
+            health.NAME: Health(is_ready, names[:1], self._inference.closing, reading).methods(),
             **{each.name: each.methods() for each in reflections},
         }
 

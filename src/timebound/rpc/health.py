@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 
 from timebound.errors import Refusal, RequestError
-from timebound.rpc.calls import decoded, refuse, unary
+from timebound.rpc.calls import Reading, decoded, refuse, unary
 from timebound.rpc.schema import message
 
 NAME = "grpc.health.v1.Health"
@@ -25,8 +25,11 @@ _MOST_WATCHERS = 256
 class Health:
     """Serving is who is ready. `closing` is done when watchers are to go."""
 
-    def __init__(self, is_ready: Callable[[], bool], services: Sequence[str], closing: asyncio.Future[None]) -> None:
+    def __init__(
+        self, is_ready: Callable[[], bool], services: Sequence[str], closing: asyncio.Future[None], reading: Reading
+    ) -> None:
         self._is_ready = is_ready
+        self._reading = reading
         self._services = {"", *services}
         self._closing = closing
         self._watchers = 0
@@ -34,8 +37,8 @@ class Health:
     def methods(self) -> dict[str, Any]:
         """What to mount, by name."""
         return {
-            "Check": unary(_REQUEST, None, self._check),
-            "Watch": grpc.unary_stream_rpc_method_handler(self._watch),
+            "Check": unary(_REQUEST, None, self._check, self._reading),
+            "Watch": grpc.stream_stream_rpc_method_handler(self._watch),
         }
 
     def _state(self, service: str) -> int:
@@ -49,9 +52,10 @@ class Health:
             raise RequestError(f"there is no service {request.service[:200]!r}", code="not_found")
         return _Answer(status=state)
 
-    async def _watch(self, body: bytes, context: Any) -> None:
+    async def _watch(self, unread: Any, context: Any) -> None:
         self._watchers += 1
         try:
+            body, _ = await self._reading.read(context)
             service = decoded(message(_REQUEST), body).service
             if self._watchers > _MOST_WATCHERS:
                 raise Refusal(f"{_MOST_WATCHERS} watch already", code="too_many_connections", retry_after_s=1)

@@ -24,9 +24,6 @@ from timebound.rpc.surface import RpcInference, refused
 from timebound.rpc.wire import packing_of, peeked, unpacked_if_light
 from timebound.types import ModelInfo
 
-MOST_STREAMS = 256
-"""Open at once: each may have a message in memory that nobody has read."""
-
 
 class RpcRoutes:
     """Which model is asked by a name and a version; follows the catalogue."""
@@ -160,8 +157,8 @@ class Inference:
         self._streams += 1
         try:
             caller = self._callers.of(context)
-            if self._streams > MOST_STREAMS:
-                raise Refusal(f"{MOST_STREAMS} streams are open", code="too_many_connections", retry_after_s=1)
+            if self._streams > (most := self._reading.most_streams):
+                raise Refusal(f"{most} streams are open", code="too_many_connections", retry_after_s=1)
             await Stream(context, lambda message: self._heard(message, caller), self.closing).run()
         except RequestError as error:
             self._events.emit(TurnedAway(error.code))

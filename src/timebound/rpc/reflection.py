@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 
 from timebound.errors import RequestError
-from timebound.rpc.calls import decoded, refuse
+from timebound.rpc.calls import Reading, decoded, refuse
 from timebound.rpc.schema import POOL, message
 from timebound.rpc.statuses import status_of
 
@@ -20,9 +20,10 @@ _MOST_QUESTIONS = 1_000
 class Reflection:
     """One version of the service; they differ in nothing but their names."""
 
-    def __init__(self, version: str, services: Sequence[str]) -> None:
+    def __init__(self, version: str, services: Sequence[str], reading: Reading) -> None:
         self.name = f"grpc.reflection.{version}.ServerReflection"
         self._services = services
+        self._reading = reading
         self._request = message(f"grpc.reflection.{version}.ServerReflectionRequest")
         self._answer = message(f"grpc.reflection.{version}.ServerReflectionResponse")
         self._ways: dict[str, Callable[[Any, Any], None]] = {
@@ -38,8 +39,8 @@ class Reflection:
     async def _talk(self, unread: Any, context: Any) -> None:
         try:
             for _ in range(_MOST_QUESTIONS):
-                body = await context.read()
-                if body is grpc.aio.EOF:
+                body, _ = await self._reading.next(context)
+                if body is None:
                     return
                 await context.write(self._said(decoded(self._request, body)).SerializeToString())
             raise RequestError(f"a stream may ask {_MOST_QUESTIONS} questions", code="rate_limited")

@@ -8,7 +8,7 @@ from google.protobuf.json_format import ParseDict
 
 from timebound.http.described import Described
 from timebound.rpc.callers import Caller, Callers
-from timebound.rpc.calls import Work, unary
+from timebound.rpc.calls import Reading, Work, unary
 from timebound.rpc.schema import message
 from timebound.types import ModelInfo
 
@@ -22,8 +22,9 @@ def _answer(kind: str, said: dict[str, Any]) -> Any:
 class Service:
     """Says by gRPC what `Described` knows."""
 
-    def __init__(self, described: Described, callers: Callers) -> None:
+    def __init__(self, described: Described, callers: Callers, reading: Reading) -> None:
         self._described = described
+        self._reading = reading
         self._callers = callers
 
     def methods(self) -> dict[str, Any]:
@@ -39,8 +40,9 @@ class Service:
             "RepositoryModelLoad": self._load,
             "RepositoryModelUnload": self._unload,
         }
-        mounted = {name: unary(f"inference.{name}Request", None, work) for name, work in open_to_all.items()}
-        return mounted | {name: unary(f"inference.{name}Request", self._callers, work) for name, work in others.items()}
+        called: list[tuple[str, Callers | None, Work]] = [(name, None, work) for name, work in open_to_all.items()]
+        called += [(name, self._callers, work) for name, work in others.items()]
+        return {name: unary(f"inference.{name}Request", callers, work, self._reading) for name, callers, work in called}
 
     def _live(self, request: Any, caller: Caller) -> Any:
         return _answer("ServerLive", {"live": True})
