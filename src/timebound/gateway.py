@@ -335,10 +335,10 @@ class Gateway:
 
     async def set_traffic(self, model: str, traffic: Traffic) -> Traffic:
         """Divide a model's requests among its versions, from now on and after a restart."""
-        return await self.releases.divide(model, lambda folder: traffic, self.supervisor)
+        return await self.releases.divide(model, lambda folder: versions.changed(folder, traffic), self.supervisor)
 
     async def roll_back(self, model: str) -> Traffic:
-        """Divide a model's requests as before the last change."""
+        """Divide a model's requests as before the last change; asked again, as before the one before."""
         return await self.releases.divide(model, versions.rolled_back, self.supervisor)
 
     @property

@@ -16,16 +16,25 @@ import msgspec
 from timebound.errors import SetupError
 
 FILE = "traffic.json"
+_REMEMBERED = 20
+"""Divisions that a rollback can go back through."""
 _WATCHED = (".py", ".mar", ".json", ".toml", ".onnx", ".pt", ".pt2", ".txt")
 
 
-class Traffic(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+class Division(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """Shares of the requests by version, and versions that get a copy whose answer is only compared."""
 
     split: dict[str, float]
     shadow: list[str] = []
+
+
+class Traffic(Division, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """The division of now, and those before it."""
+
+    earlier: list[Division] = []
+    """The way back, the latest first; `rolled_back` takes the first."""
     previous: dict[str, float] | None = None
-    """The split before this one, for a way back."""
+    """What servers wrote that remembered one division only; `read` puts it into `earlier`."""
     previous_shadow: list[str] = []
 
     @property
@@ -67,6 +76,9 @@ def read(folder: Path) -> Traffic:
         traffic = msgspec.json.decode(file.read_bytes(), type=Traffic)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OSError) as error:
         raise SetupError(f'{file} cannot be read: {error}; write {{"split": {{"{newest}": 1}}}}') from None
+    if traffic.previous is not None:
+        past = [Division(traffic.previous, traffic.previous_shadow)]
+        traffic = Traffic(traffic.split, traffic.shadow, traffic.earlier or past)
     return checked(folder, traffic)
 
 
@@ -83,15 +95,20 @@ def checked(folder: Path, traffic: Traffic) -> Traffic:
     return msgspec.structs.replace(traffic, split=split)
 
 
-def write(folder: Path, traffic: Traffic) -> Traffic:
-    """Divide the traffic so from the next reload on; what was before is kept for `rolled_back`."""
+def changed(folder: Path, traffic: Division) -> Traffic:
+    """This division in place of the present one, which the next `rolled_back` leads back to."""
     try:
-        before: Traffic | None = read(folder)
+        now = read(folder)
     except SetupError:  # such as a version that is no longer there: this is the way out
-        before = None
-    if before is not None:
-        traffic = msgspec.structs.replace(traffic, previous=before.split, previous_shadow=before.shadow)
-    traffic = checked(folder, traffic)
+        return checked(folder, Traffic(traffic.split, traffic.shadow))
+    fresh = checked(folder, Traffic(traffic.split, traffic.shadow))
+    if (fresh.split, fresh.shadow) == (now.split, now.shadow):  # no change that could be taken back
+        return now
+    return msgspec.structs.replace(fresh, earlier=[Division(now.split, now.shadow), *now.earlier][:_REMEMBERED])
+
+
+def write(folder: Path, traffic: Traffic) -> Traffic:
+    """Divide the traffic so from the next reload on."""
     scratch = folder / f".{FILE}.{os.getpid()}"
     scratch.write_bytes(msgspec.json.format(msgspec.json.encode(traffic), indent=2) + b"\n")
     scratch.replace(folder / FILE)
@@ -99,11 +116,16 @@ def write(folder: Path, traffic: Traffic) -> Traffic:
 
 
 def rolled_back(folder: Path) -> Traffic:
-    """The split before the present one; if none is known, everything to the version before the main one."""
-    now = read(folder)
-    if now.previous is not None:
-        return Traffic(now.previous, now.previous_shadow)
-    older = [version for version in known_versions(folder) if int(version) < int(now.main)]
+    """The division before the present one, so that the next time goes back one further.
+
+    Where none is known, everything to the version before the main one. Divisions with a version whose folder is gone
+    are passed over.
+    """
+    now, known = read(folder), known_versions(folder)
+    for place, past in enumerate(now.earlier):
+        if {*past.split, *past.shadow} <= set(known):
+            return checked(folder, Traffic(past.split, past.shadow, now.earlier[place + 1 :]))
+    older = [version for version in known if int(version) < int(now.main)]
     if not older:
         raise SetupError(f"{folder.name} has nothing to go back to: version {now.main} is its oldest")
     return Traffic({older[-1]: 1.0})

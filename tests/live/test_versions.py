@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from tests.live.serving import Serving, eventually
 
+from timebound import versions
 from timebound.cli import main
 
 pytestmark = pytest.mark.live
@@ -67,6 +68,43 @@ def test_requests_are_divided_by_share_and_stay_with_their_version(folder: Path)
         # And back
         assert main(["rollback", "word", "--url", serving.url]) == 0
         assert {ask(serving, f"after {number}") for number in range(10)} == {"two"}
+
+
+def test_each_rollback_goes_one_release_further_back(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(folder, 3, "three")
+    numbers = iter(range(10_000))
+    with Serving(folder) as serving:
+
+        def after(*command: str) -> str:
+            assert main([*command, "--url", serving.url]) == 0
+            return ask(serving, f"k{next(numbers)}")
+
+        assert after("traffic", "word", "1=1") == "one"
+        assert after("traffic", "word", "2=1") == "two"
+        assert after("traffic", "word", "2=1") == "two", "no change that could be taken back"
+        assert after("rollback", "word") == "one"
+        assert after("rollback", "word") == "three", "as at the start"
+        assert after("rollback", "word") == "two", "no change is known any more: the next older version"
+        assert after("rollback", "word") == "one"
+        assert main(["rollback", "word", "--url", serving.url]) == 2
+        assert "word has nothing to go back to: version 1 is its oldest" in capsys.readouterr().err
+        assert after("traffic", "word", "3=1") == "three"
+        assert after("rollback", "word") == "one"
+
+
+def test_a_rollback_passes_over_what_is_gone_and_reads_older_files(folder: Path) -> None:
+    write(folder, 3, "three")
+    word = folder / "word"
+    versions.write(word, versions.Traffic({"1": 1.0}))
+    for version in ("2", "3"):
+        versions.write(word, versions.changed(word, versions.Division({version: 1.0})))
+    shutil.rmtree(word / "2")
+    assert versions.rolled_back(word) == versions.Traffic({"1": 1.0})
+    (word / "traffic.json").write_text('{"split": {"3": 1}, "previous": {"1": 1}, "previous_shadow": ["3"]}')
+    assert versions.rolled_back(word) == versions.Traffic({"1": 1.0}, ["3"])
+    for number in range(50):
+        versions.write(word, versions.changed(word, versions.Division({"1": number + 1.0, "3": 1.0})))
+    assert len(versions.read(word).earlier) == 20
 
 
 def test_a_shadow_is_compared_and_never_sent(folder: Path) -> None:

@@ -13,6 +13,11 @@ from timebound.cli.running import Running
 from timebound.cli.verb import declare
 from timebound.errors import SetupError
 
+_BACK = (
+    "Divide a model's requests among its versions as before the last change. Each further call goes back one change "
+    "more, and to the next older version where no change is known; `timebound traffic` goes forward again."
+)
+
 
 def add_to(verbs: Any) -> None:
     """Declare the verbs and their flags."""
@@ -23,7 +28,7 @@ def add_to(verbs: Any) -> None:
     reload.add_argument("--all", metavar="ADDRESSES", help=everywhere)
     reload.set_defaults(run=_reload)
     traffic = declare(verbs, "traffic", "divide a model's requests among its versions, or show how they are")
-    rollback = declare(verbs, "rollback", "divide a model's requests as before the last change", examples="traffic")
+    rollback = declare(verbs, "rollback", "divide a model's requests as before the last change", _BACK, "traffic")
     for verb in (reload, traffic, rollback):
         verb.add_argument("--url", default="http://127.0.0.1:8000", help="address of the server (default: %(default)s)")
         token = "the admin token of the server, if it has one (default: TIMEBOUND_ADMIN_TOKEN)"
