@@ -431,14 +431,6 @@ def test_a_file_whose_function_cannot_be_served_is_told_why(tmp_path: Path, code
     assert words in complaint(write(tmp_path / "hello.py", code))
 
 
-@pytest.mark.parametrize("suffix", [".joblib", ".pkl", ".pth", ".keras", ".ubj"])
-def test_a_file_that_needs_its_library_is_refused_with_the_recipe(tmp_path: Path, suffix: str) -> None:
-    file = tmp_path / f"model{suffix}"
-    file.touch()
-    with pytest.raises(SetupError, match=r"Write an app\.py with a class whose load\(\) says"):
-        check_target(file)
-
-
 def test_several_files_are_served_together(tmp_path: Path) -> None:
     app, file = write(tmp_path / "one" / "app.py", ECHO), save_doubler(tmp_path / "doubler.onnx")
     other = write(tmp_path / "two" / "app.py", ECHO.replace("Echo", "Other"))

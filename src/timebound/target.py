@@ -17,6 +17,7 @@ from timebound.handlers.store import archives, handler_models
 from timebound.handlers.store import is_target as is_archives
 from timebound.importer import describe, import_file
 from timebound.model import Model, check_class, name_of
+from timebound.recipes import refusal
 
 Versions: TypeAlias = Mapping[str, Sequence[str]]
 """By model, the versions to load; the first is the main one."""
@@ -26,22 +27,6 @@ _NAMED = re.compile(r"(?P<file>.+\.py):(?P<name>[^:/]+)")
 _DOTTED = re.compile(r"(?P<module>[A-Za-z_]\w*(\.[A-Za-z_]\w*)*):(?P<name>[^:/]+)")
 _MODEL_FILES = (".onnx", ".pt2", ".pt")
 """What is served by its signature; `tb.onnx` and `tb.torch` open them."""
-
-
-_RECIPES = {
-    ".joblib": "joblib.load(...)",
-    ".pkl": "pickle.load(...)",
-    ".pickle": "pickle.load(...)",
-    ".pth": "tb.torch(Net, weights=...)",
-    ".safetensors": "tb.torch(Net, weights=...)",
-    ".ckpt": "tb.torch(Net, weights=...)",
-    ".keras": "keras.models.load_model(...)",
-    ".h5": "keras.models.load_model(...)",
-    ".ubj": "xgboost.Booster(model_file=...)",
-    ".cbm": "catboost.CatBoost().load_model(...)",
-    ".tflite": "ai_edge_litert.interpreter.Interpreter(...)",
-}
-"""What `load` says in an app.py for files that need their library, or code, to be opened."""
 
 
 def parted(target: Path) -> tuple[Path, str | None]:
@@ -107,16 +92,15 @@ def _check_one(target: Path) -> None:
         raise SetupError(f"{path} does not exist; give a .py, .onnx, .pt2, .pt or .mar file, or a folder")
     if is_archives(path):
         return
+    if why := refusal(path):
+        raise SetupError(why)
     if path.is_dir():
         if not list(_files(path)) and not archives(path):
+            if why := next(filter(None, map(refusal, sorted(path.iterdir()))), None):
+                raise SetupError(why)
             raise SetupError(
                 f"no model in {path}; put an app.py in it, or files at <model>/<version>/model.onnx or <model>.onnx"
             )
-    elif path.suffix in _RECIPES:
-        raise SetupError(
-            f"cannot serve {path} as it is: opening it needs its library. Write an app.py with a class whose load() "
-            f"says {_RECIPES[path.suffix]}, and serve that"
-        )
     elif path.suffix not in (".py", *_MODEL_FILES):
         raise SetupError(
             f"cannot serve {path}: load it in an app.py, or give a .py, .onnx, .pt2, .pt or .mar file or a folder"

@@ -1,0 +1,140 @@
+"""A file that needs its library is refused with an app.py to copy; that app serves it."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from pathlib import Path
+from textwrap import dedent
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+
+import timebound as tb
+from timebound.errors import SetupError
+from timebound.recipes import app_for, recipe_of
+from timebound.target import check_target
+
+NET = """
+import torch
+
+class Net(torch.nn.Module):
+    def forward(self, x):
+        return x.sum(1)
+"""
+
+
+class Adds:
+    """What every library's model is here: it answers the sum of each row."""
+
+    def __init__(self, *args: Any, **options: Any) -> None: ...
+
+    def predict(self, batch: Any) -> Any:
+        return batch.sum(axis=1)
+
+    inplace_predict = predict_on_batch = predict
+
+    def load_model(self, file: Any) -> Adds:
+        return self
+
+    def get_signature_runner(self) -> Adds:
+        return self
+
+    def get_input_details(self) -> dict[str, None]:
+        return {"x": None}
+
+    def __call__(self, x: Any) -> dict[str, Any]:
+        return {"y": x.sum(axis=1)}
+
+
+def opens(*args: Any, **options: Any) -> Adds:
+    return Adds()
+
+
+LIBRARIES: dict[str, dict[str, Any]] = {
+    "joblib": {"load": opens},
+    "xgboost": {"Booster": Adds},
+    "lightgbm": {"Booster": Adds},
+    "catboost": {"CatBoost": Adds},
+    "keras": {},
+    "keras.models": {"load_model": opens},
+    "ai_edge_litert": {},
+    "ai_edge_litert.interpreter": {"Interpreter": Adds},
+    "safetensors": {},
+    "safetensors.torch": {"load_file": lambda file: {}},
+}
+"""What the recipes call of libraries that are not installed here."""
+
+
+@pytest.fixture
+def libraries(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, values in LIBRARIES.items():
+        module = ModuleType(name)
+        vars(module).update(values)
+        monkeypatch.setitem(sys.modules, name, module)
+        parent, _, last = name.rpartition(".")
+        if parent:
+            setattr(sys.modules[parent], last, module)
+
+
+def write(file: Path) -> Path:
+    if file.suffix in (".pkl", ".pickle"):
+        file.write_bytes(pickle.dumps(Adds()))
+    elif file.suffix in (".pth", ".ckpt"):
+        torch.save({}, file)
+    elif file.suffix in (".json", ".txt"):
+        file.write_text('{"learner":{}}' if file.suffix == ".json" else "tree\nversion=v4\n")
+    else:
+        file.touch()
+    return file
+
+
+ENDINGS = [
+    "joblib", "pkl", "pickle", "pth", "ckpt", "safetensors", "keras", "h5", "hdf5", "ubj", "cbm", "tflite", "json",
+    "txt", "JOBLIB",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.usefixtures("libraries")
+def test_the_recipe_of_each_ending_serves_its_file(
+    tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = write(tmp_path / f"my model.{ending}")
+    with pytest.raises(SetupError) as refused:
+        check_target(file)
+    said = str(refused.value)
+    assert said.startswith(f"cannot serve {file}: load it in an app.py (recipe)")
+    recipe = recipe_of(file)
+    assert recipe is not None
+    app = app_for(file, recipe)
+    shown = said[said.index("    # app.py") :].partition("\nOr: ")[0]
+    assert dedent(shown).strip() == app.strip()
+    (tmp_path / "app.py").write_text(app)
+    (tmp_path / "net.py").write_text(NET)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "net", raising=False)
+    first, second = tb.testing.batch(tmp_path, [{"features": [1, 2, 3, 4]}, {"features": [0, 0, 0, 0]}])
+    assert (first, second) == ({"prediction": 10.0}, {"prediction": 0.0})
+    check_target(tmp_path)
+
+
+def test_a_folder_with_nothing_but_such_a_file_is_refused_with_its_recipe(tmp_path: Path) -> None:
+    write(tmp_path / "model.joblib")
+    with pytest.raises(SetupError, match=r"cannot serve .*model\.joblib: load it in an app\.py \(recipe\)"):
+        check_target(tmp_path)
+
+
+def test_a_saved_model_of_tensorflow_is_told_how_to_be_converted(tmp_path: Path) -> None:
+    (tmp_path / "saved_model.pb").touch()
+    with pytest.raises(SetupError, match=r"tf2onnx\.convert --saved-model"):
+        check_target(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["settings.json", "notes.txt", "model.bin"])
+def test_other_files_get_no_recipe(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("{}")
+    with pytest.raises(SetupError, match=r"load it in an app\.py, or give a \.py, \.onnx"):
+        check_target(tmp_path / name)
