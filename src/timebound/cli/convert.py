@@ -16,11 +16,11 @@ def add_to(verbs: Any) -> None:
     parser = declare(
         verbs,
         "convert",
-        "turn a torch network into ONNX, or ONNX into int8 or fp16",
+        "turn a network of torch or Keras into ONNX, or ONNX into int8 or fp16",
         "Convert a network and print what it gains and loses: size, speed, agreement, accuracy.",
     )
     add = parser.add_argument
-    source = "an .onnx, .pt2 or .pt file, or net.py:make for a function that makes the network"
+    source = "an .onnx, .pt2, .pt, .keras or .h5 file, or net.py:make for a function that makes the network"
     add("source", metavar="IN", help=source)
     add("out", metavar="OUT", type=Path, help="the .onnx file to write")
     spec = 'name, type and shape of an input, such as "x: float32[any, 3, 224, 224]"; may be repeated'

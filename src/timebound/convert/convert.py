@@ -15,6 +15,7 @@ from timebound.backends.base import Backend
 from timebound.backends.onnx import OnnxBackend, onnx
 from timebound.backends.signature import parse_spec
 from timebound.convert import compare, samples, shrink
+from timebound.convert.extras import check_extras
 from timebound.convert.reason import told
 from timebound.convert.source import check_exists, open_source
 from timebound.errors import SetupError
@@ -39,6 +40,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 def convert(job: Job, tell: Callable[[str], None]) -> str:
     """Do the job and return the table of before and after; raises `SetupError`, and then there is no file."""
     _check_paths(job)
+    check_extras(job.source)
     with _folder_beside(job.out) as folder:
         tell(f"opening {job.source}")
         net, given, calibration = _opened(job)

@@ -1,4 +1,4 @@
-"""What is to be converted: an ONNX file, a torch file, or a function in a Python file that makes a network."""
+"""What is to be converted: a file of ONNX, torch or Keras, or a function in a Python file that makes a network."""
 
 from __future__ import annotations
 
@@ -12,9 +12,14 @@ from timebound.convert.reason import told
 from timebound.errors import SetupError
 from timebound.importer import import_file
 
+KERAS = (".keras", ".h5", ".hdf5")
+_TAKEN = "give an .onnx, .pt2, .pt, .keras or .h5 file, or net.py:make"
+_BY_TF2ONNX = {".tflite": "--tflite", ".pb": "--graphdef"}
+"""Files of TensorFlow, which another program converts, and its flag for each."""
+
 
 def open_source(text: str, *, inputs: Sequence[str] | None = None, weights: Path | None = None) -> Backend:
-    """The network that `text` names: "model.onnx", "model.pt2", "model.pt" or "net.py:make"."""
+    """The network that `text` names: "model.onnx", "model.pt2", "model.pt", "model.keras" or "net.py:make"."""
     file, function = check_exists(text)
     path = Path(file).resolve()
     if weights is not None and not function:
@@ -25,8 +30,10 @@ def open_source(text: str, *, inputs: Sequence[str] | None = None, weights: Path
         return onnx(path, threads=1)
     if path.suffix == ".py" and not function:
         raise SetupError(f"{file} needs the name of a function that makes the network, as in {file}:make")
-    if not function and path.suffix not in (".pt", ".pt2"):
-        raise SetupError(f"cannot convert {file}: give an .onnx, .pt2 or .pt file, or net.py:make")
+    if not function and path.suffix.lower() in KERAS:
+        from timebound.convert.keras_file import open_keras  # imported here: nothing else needs Keras
+
+        return open_keras(path, inputs)
     from timebound.backends.torch import torch  # imported here: converting ONNX files needs no torch
 
     if not function:
@@ -35,11 +42,28 @@ def open_source(text: str, *, inputs: Sequence[str] | None = None, weights: Path
 
 
 def check_exists(text: str) -> tuple[str, str]:
-    """The file that `text` names, and the function in it or ""; raises `SetupError` if there is no such file."""
+    """The file that `text` names, and the function in it or ""; raises `SetupError` if it cannot be converted."""
     file, _, function = text.partition(":") if ".py:" in text else (text, "", "")
-    if not Path(file).is_file():
-        raise SetupError(f"{file} does not exist; give an .onnx, .pt2 or .pt file, or net.py:make")
+    path = Path(file)
+    if (path / "saved_model.pb").is_file():
+        raise SetupError(_tensorflow(file, "--saved-model"))
+    if not path.is_file():
+        raise SetupError(f"{file} does not exist; {_TAKEN}")
+    if path.suffix in _BY_TF2ONNX:
+        raise SetupError(_tensorflow(file, _BY_TF2ONNX[path.suffix]))
+    if not function and path.suffix.lower() not in (".onnx", ".py", ".pt", ".pt2", *KERAS):
+        raise SetupError(f"cannot convert {file}: {_TAKEN}")
     return file, function
+
+
+def _tensorflow(file: str, flag: str) -> str:
+    more = " --inputs x:0 --outputs y:0" if flag == "--graphdef" else ""
+    return (
+        f"cannot convert {file}: files of TensorFlow are converted by tf2onnx. Do that first:\n\n"
+        "    pip install tensorflow tf2onnx\n"
+        f"    python -m tf2onnx.convert {flag} {file}{more} --output model.onnx\n\n"
+        "then `timebound serve model.onnx`, or make it smaller: timebound convert model.onnx small.onnx --int8"
+    )
 
 
 def _function(path: Path, name: str) -> Any:
