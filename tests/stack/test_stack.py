@@ -15,7 +15,7 @@ import pytest
 from timebound.clock import MonotonicClock
 from timebound.config import Config
 from timebound.errors import SetupError
-from timebound.stack.part import Part
+from timebound.stack.part import Part, _tied_to_us
 from timebound.stack.ports import check_free, has_port
 from timebound.stack.stack import configuration, share_of
 
@@ -124,3 +124,18 @@ def _example(repository: Path) -> Path:
     script.parent.mkdir(parents=True)
     shutil.copy(Path(__file__).parents[2] / "examples" / "stack" / "run.sh", script)
     return script
+
+
+def test_a_program_whose_stack_has_ended_already_is_not_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between fork and the tie nobody tells it of our end; it finds out by its parent, which is not who started it."""
+    begun = tmp_path / "begun"
+    ours = _tied_to_us(["touch", str(begun)])
+    monkeypatch.setattr(os, "getpid", lambda: 1)
+    others = _tied_to_us(["touch", str(begun)])
+
+    assert subprocess.run(others, check=False).returncode != 0
+    assert not begun.exists()
+    assert subprocess.run(ours, check=False).returncode == 0
+    assert begun.exists()

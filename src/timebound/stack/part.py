@@ -131,7 +131,9 @@ def _end_rest(group: int) -> None:
 def _tied_to_us(command: Sequence[str]) -> list[str]:
     """The command as a process that ends with ours, however ours ends."""
     tie = shutil.which("setpriv")
-    return [tie, "--pdeathsig", "TERM", "--", *command] if tie else list(command)
+    # The tie tells of our end only from then on: if we have ended before, the command has another parent already.
+    still_ours = ["sh", "-c", '[ "$PPID" = "$0" ] && exec "$@"', str(os.getpid())]
+    return [tie, "--pdeathsig", "TERM", "--", *still_ours, *command] if tie else list(command)
 
 
 def _how(code: int) -> str:
