@@ -14,29 +14,24 @@ PACKAGE = "timebound"
 ROOT = "__init__"  # the public names; stands for `import timebound` too
 DRAWERS = {"utils", "common", "helpers", "misc"}
 
-BASE = {"errors", "clock", "types", "version", "machine", "gpus"}
+BASE = {"errors", "clock", "types", "version", "machine"}
 NOUNS = {"body", "form", "model", "events", "config", "log", "image", "profile", "versions", "text", "schema"}
-NOUNS |= {"processor"}
 ALLOWED: Mapping[str, set[str]] = {
     "errors": set(),
     "clock": set(),
     "version": set(),
-    "machine": set(),
+    "machine": {"errors"},
     "operator_socket": set(),
-    "gpus": {"errors"},
-    "nvml": {"gpus"},
     "types": {"errors"},
     **dict.fromkeys(NOUNS, BASE),
     "app_settings": {"errors"},
     "config": BASE | {"app_settings"},
     "body": BASE | {"schema"},
-    "profile": BASE | {"processor"},
     "devices": BASE,
     "backends": BASE | NOUNS | {"devices"},
     "handlers": BASE | NOUNS | {"backends"},
     "importer": {"errors"},
     "reply": {"types"},
-    "form_body": {"body", "errors", "form", "schema", "store", "types"},
     "request_type": {"errors", "schema"},
     "model": BASE | {"request_type"},
     "answer_type": {"errors", "reply", "types"},
@@ -65,11 +60,9 @@ ALLOWED: Mapping[str, set[str]] = {
         "target",
         "model",
         "profile",
-        "processor",
     },
     "admission": BASE,
-    "turns": {"types"},
-    "reading": BASE | {"body", "store", "turns", "workers"},
+    "reading": BASE | {"body", "form", "schema", "store", "workers"},
     "releases": BASE | {"target", "versions", "workers"},
     "gateway": BASE
     | NOUNS
@@ -84,7 +77,6 @@ ALLOWED: Mapping[str, set[str]] = {
         "answer_type",
         "body",
         "form",
-        "form_body",
         "gateway",
         "handlers",
         "reading",
@@ -107,9 +99,9 @@ ALLOWED: Mapping[str, set[str]] = {
     "stack": BASE | {"config"},
     "pack": BASE | {"config", "stack"},
     "doctor": BASE
-    | {"app_settings", "devices", "nvml"}
-    | {"admission", "config", "model", "events", "importer", "target", "store", "workers", "http", "lab", "processor"},
-    "server": BASE | NOUNS | {"nvml", "admission", "gateway", "http", "observe", "rpc", ROOT},
+    | {"app_settings", "devices"}
+    | {"admission", "config", "model", "events", "importer", "target", "store", "workers", "http", "lab"},
+    "server": BASE | NOUNS | {"admission", "gateway", "http", "observe", "rpc", ROOT},
     "program": BASE | {"importer", "client", "config", "gateway", "lab", "log", "model", "server", "target"},
     "testing": BASE | {"app_settings", "model", "program", "target", "workers"},
     "guest": BASE | NOUNS | {"gateway", "http", "server"},

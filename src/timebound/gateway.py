@@ -27,9 +27,9 @@ from timebound.clock import MonotonicClock, is_length, wall
 from timebound.config import Config, of_options
 from timebound.errors import BadInput, DeadlineMissed, RequestError, SetupError
 from timebound.events import Events
-from timebound.gpus import chosen, gpus
 from timebound.handlers.store import LIST
-from timebound.machine import cores as usable_cores
+from timebound.machine.cores import cores as usable_cores
+from timebound.machine.gpus import chosen, gpus
 from timebound.profile import ProfileFile, this_machine
 from timebound.reading import LIGHT, Looked, Reading, is_heavy
 from timebound.releases import Releases

@@ -12,8 +12,8 @@ from typing import Annotated, Any
 import msgspec
 
 from timebound.errors import SetupError
-from timebound.machine import cores
-from timebound.processor import model_name
+from timebound.machine.cores import cores
+from timebound.machine.processor import model_name
 
 log = logging.getLogger("timebound.profile")
 

@@ -20,7 +20,7 @@ from timebound.errors import SetupError
 from timebound.gateway import Gateway, logs_json
 from timebound.http.front import HttpFront
 from timebound.http.history import Kept
-from timebound.nvml import open_cards
+from timebound.machine.nvml import open_cards
 from timebound.observe.access import AccessLog
 from timebound.observe.history import FORMATS, History, filter_of
 from timebound.observe.journal import Journal

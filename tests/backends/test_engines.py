@@ -11,7 +11,7 @@ from tests.models.onnx_files import FLOAT, save, save_doubler
 from timebound.backends.base import Place, opened_in
 from timebound.backends.onnx import onnx
 from timebound.errors import SetupError
-from timebound.processor import has_bf16
+from timebound.machine.processor import has_bf16
 from timebound.target import load_models
 
 INT8 = "onnxruntime-int8"

@@ -18,7 +18,7 @@ from timebound.backends.base import Place, TensorSpec, opened_in
 from timebound.backends.ensemble import ensemble
 from timebound.backends.onnx import onnx
 from timebound.errors import SetupError
-from timebound.processor import has_bf16
+from timebound.machine.processor import has_bf16
 
 pytest.importorskip("openvino", reason="the extra openvino is not installed")
 needs_bf16 = pytest.mark.skipif(not has_bf16(), reason="this processor has no instructions for bf16")

@@ -11,7 +11,7 @@ import pytest
 from timebound.config import Config
 from timebound.doctor.finding import State
 from timebound.doctor.gpus import captured, cards, check_gpus, library
-from timebound.nvml import Cards
+from timebound.machine.nvml import Cards
 from timebound.types import ModelInfo
 
 DRIVER = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.86.15  Fri Jan 24 2025\n"

@@ -14,7 +14,7 @@ import pytest
 from tests.live.serving import PATIENCE_S, Serving, clean_environment
 from tests.models.onnx_files import save_doubler
 
-from timebound.processor import has_bf16
+from timebound.machine.processor import has_bf16
 
 pytestmark = pytest.mark.live
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.live.serving import eventually
 
 from timebound.events import Events
-from timebound.nvml import Card
+from timebound.machine.nvml import Card
 from timebound.observe.metrics import Metrics
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from timebound.backends.base import TensorSpec
 from timebound.errors import MissingExtra, SetupError
-from timebound.processor import has_bf16
+from timebound.machine.processor import has_bf16
 
 try:
     import openvino as library

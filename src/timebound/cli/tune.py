@@ -15,7 +15,7 @@ from timebound.errors import SetupError
 from timebound.lab import tuned
 from timebound.lab.engines import Judgement
 from timebound.lab.tune import Target, Tuning, average, choose, curve_name
-from timebound.machine import cores
+from timebound.machine.cores import cores
 from timebound.profile import ProfileFile, this_machine
 from timebound.target import check_target
 

@@ -19,7 +19,7 @@ from timebound.doctor.options import check_options
 from timebound.doctor.redis import check_redis
 from timebound.errors import SetupError
 from timebound.http.listener import bind
-from timebound.machine import cores
+from timebound.machine.cores import cores
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from pathlib import Path
 from timebound.config import Config
 from timebound.doctor.finding import Finding, ok, problem, warning
 from timebound.errors import SetupError
-from timebound.gpus import chosen, gpus
-from timebound.nvml import Cards, open_cards
+from timebound.machine.gpus import chosen, gpus
+from timebound.machine.nvml import Cards, open_cards
 from timebound.types import ModelInfo
 
 _ROOT = Path("/")

@@ -15,8 +15,8 @@ from statistics import median
 from timebound.clock import Clock
 from timebound.config import Config
 from timebound.doctor.finding import Finding, ok, problem, warning
-from timebound.machine import core_quota
-from timebound.processor import flags
+from timebound.machine.cores import core_quota
+from timebound.machine.processor import flags
 
 # Below this, processes are killed sooner or later, whatever the model. A choice, not a measurement.
 LEAST_MEMORY_MIB = 256

@@ -15,9 +15,9 @@ from timebound.doctor.dryrun import Failed, Loaded, Seen, Stage, Word
 from timebound.doctor.finding import Finding, ok, problem, warning
 from timebound.doctor.gpus import captured, library
 from timebound.errors import SetupError
-from timebound.gpus import gpus
 from timebound.lab.curve import Point
 from timebound.lab.load.launch import Ended, run_program
+from timebound.machine.gpus import gpus
 from timebound.target import check_target
 
 # Time for each batch size.

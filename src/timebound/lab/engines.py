@@ -13,7 +13,7 @@ import msgspec
 from timebound.lab.agreement import Agreement, reference_of
 from timebound.lab.curve import Point
 from timebound.lab.load.launch import run_program
-from timebound.processor import has_bf16
+from timebound.machine.processor import has_bf16
 from timebound.scheduler.served import BATCH_SHARE
 from timebound.types import COMPILE, OWN
 

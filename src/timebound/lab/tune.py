@@ -22,7 +22,6 @@ from statistics import mean
 import msgspec
 
 from timebound.errors import SetupError
-from timebound.gpus import gpus
 from timebound.lab import bench, engines
 from timebound.lab.bench import Plan
 from timebound.lab.curve import Facts, Point, option_of, sizes
@@ -33,6 +32,7 @@ from timebound.lab.load.launch import Served, run_program, serving
 from timebound.lab.load.processes import ForeignLoad, tree_pss_mib
 from timebound.lab.load.requests import FRESH_KEY, Form, Payload, Requests
 from timebound.lab.overload import Offered, overload
+from timebound.machine.gpus import gpus
 from timebound.profile import ProfileFile
 from timebound.types import OWN, Body, ModelInfo
 from timebound.workers.messages import DEVICE_SLOTS, WorkerPlan

@@ -1,6 +1,6 @@
 """A ModelInferRequest, cut into items.
 
-It runs in the gateway for light messages, and for others in the process of `reading.py`, which imports this file by its
+It runs in the gateway for light messages, and for others in the process of `reading/`, which imports this file by its
 name.
 """
 

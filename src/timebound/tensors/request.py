@@ -1,6 +1,6 @@
 """The body of an inference request over HTTP, JSON and binary data behind it, cut into items.
 
-It runs in the gateway for small bodies, and for others in the process of `reading.py`, which imports this file by its
+It runs in the gateway for small bodies, and for others in the process of `reading/`, which imports this file by its
 name.
 """
 

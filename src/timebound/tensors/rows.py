@@ -1,6 +1,6 @@
 """Requests of TensorFlow Serving and KServe's first protocol, cut into items: each is a body as the model takes it.
 
-It runs in the gateway for small bodies, and for others in the process of `reading.py`, which imports this file by its
+It runs in the gateway for small bodies, and for others in the process of `reading/`, which imports this file by its
 name.
 """
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from timebound.errors import SetupError
-from timebound.gpus import VARIABLE, visible
+from timebound.machine.gpus import VARIABLE, visible
 from timebound.types import Measured
 from timebound.workers import messages, wire
 from timebound.workers.spawn import Process

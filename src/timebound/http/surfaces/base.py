@@ -85,7 +85,7 @@ class Surface(Protocol):
 
 @runtime_checkable
 class Apart(Protocol):
-    """A surface whose heavy bodies are read by a reader of its own, in the process that `reading.py` starts."""
+    """A surface whose heavy bodies are read by a reader of its own, in the process that `reading/` starts."""
 
     def elsewhere(self, fields: Mapping[bytes, bytes], body: bytes, most: int) -> Errand | None:
         """What the reader is to do, if this body is not to be read on the event loop; `most` bytes may be unpacked.

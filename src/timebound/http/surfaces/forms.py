@@ -9,13 +9,13 @@ import msgspec
 
 from timebound.errors import RequestError
 from timebound.form import MULTIPART, URLENCODED, Field, is_form, read_form
-from timebound.form_body import Filled, FormReader, Told, facts_of
 from timebound.http.surfaces.base import Asked, Item, Read
 from timebound.http.target import query_of
 from timebound.reading import LIGHT, Errand
+from timebound.reading.forms import Filled, FormReader, Told, facts_of
 from timebound.types import Body, ModelInfo
 
-READER = "timebound.form_body"
+READER = "timebound.reading.forms"
 MOST_QUERY, MOST_PAIRS = 8_192, 100
 """Bytes and pairs of a query string: what takes an event loop less than a millisecond."""
 _LONGEST_MEDIA = 512

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from timebound.gpus import index_of
+from timebound.machine.gpus import index_of
 
 
 class Card(NamedTuple):

@@ -11,7 +11,7 @@ import pytest
 import timebound as tb
 from timebound.errors import RequestError
 from timebound.form import MOST_FIELDS, Field
-from timebound.form_body import Filled, FormFacts, FormReader, Told, open_reader
+from timebound.reading.forms import Filled, FormFacts, FormReader, Told, open_reader
 
 
 class Part(tb.Struct):

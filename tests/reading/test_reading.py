@@ -19,8 +19,8 @@ from timebound.body import FirstLook
 from timebound.clock import MonotonicClock
 from timebound.errors import Refusal, RequestError
 from timebound.reading import LIGHT, Reading, is_heavy
+from timebound.reading.turns import MOST_OF_ONE
 from timebound.store.fingerprint import of_bytes, of_json
-from timebound.turns import MOST_OF_ONE
 from timebound.types import Body, ModelInfo
 
 SCHEMA = {

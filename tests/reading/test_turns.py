@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import inf
 
 from timebound.clock import ManualClock
-from timebound.turns import MOST, MOST_OF_ONE, MOST_SENDERS, QUICK_S, Turns
+from timebound.reading.turns import MOST, MOST_OF_ONE, MOST_SENDERS, QUICK_S, Turns
 
 
 class Reader:

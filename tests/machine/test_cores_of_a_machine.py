@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from timebound import machine
+from timebound.machine import cores as cores_of
 
 
 def system(root: Path, groups: str, files: dict[str, str]) -> Path:
@@ -55,15 +55,15 @@ V2, V1 = "0::/app.slice/timebound\n", "5:cpuset:/\n4:cpu,cpuacct:/docker/abc\n0:
 def test_the_limit_is_that_of_the_tightest_group(
     tmp_path: Path, groups: str, files: dict[str, str], quota: float | None
 ) -> None:
-    assert machine.core_quota(system(tmp_path, groups, files)) == quota
+    assert cores_of.core_quota(system(tmp_path, groups, files)) == quota
 
 
 def test_a_system_without_groups_sets_no_limit(tmp_path: Path) -> None:
-    assert machine.core_quota(tmp_path) is None
+    assert cores_of.core_quota(tmp_path) is None
 
 
 @pytest.mark.parametrize(("quota", "cores"), [(None, 4), (8.0, 4), (3.0, 3), (2.9, 2), (1.5, 1), (0.2, 1)])
 def test_part_of_a_core_is_not_counted(monkeypatch: pytest.MonkeyPatch, quota: float | None, cores: int) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1, 2, 3})
-    monkeypatch.setattr(machine, "core_quota", lambda: quota)
-    assert machine.cores() == cores
+    monkeypatch.setattr(cores_of, "core_quota", lambda: quota)
+    assert cores_of.cores() == cores

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from timebound.errors import SetupError
-from timebound.gpus import chosen, gpus, visible
+from timebound.machine.gpus import chosen, gpus, visible
 from timebound.types import ModelInfo
 from timebound.workers.messages import WorkerPlan
 

@@ -1,7 +1,7 @@
 """Forms and query strings as bodies: each field by the type that the model's schema gives it.
 
 A form for a model that takes raw bodies is its one file. Small ones are read in the gateway; others in the process of
-`reading.py`, which imports this file by its name.
+`reading/`, which imports this file by its name.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def facts_of(info: ModelInfo) -> FormFacts:
 
 
 def open_reader(facts: bytes) -> Callable[[bytes, bytes], bytes]:
-    """The reader for one model's forms, as `reading.py` wants it."""
+    """The reader for one model's forms, as `reading/` wants it."""
     reader = FormReader(msgspec.msgpack.decode(facts, type=FormFacts))
 
     def read(told: bytes, body: bytes) -> bytes:
