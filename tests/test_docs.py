@@ -10,6 +10,7 @@ import pytest
 from scripts.write_options import page
 
 import timebound
+from timebound.http.causes import error_table
 from timebound.http.problems import STATUSES
 
 ROOT = Path(__file__).parents[1]
@@ -39,6 +40,10 @@ def test_every_error_code_is_in_the_behaviour_page_under_its_status() -> None:
     told = {code: row for row in rows for code in re.findall(r"`(\w+)`", row)}
     for code, (status, _) in STATUSES.items():
         assert str(status) in told.get(code, ""), f"{code} ({status})"
+
+
+def test_the_page_of_errors_has_the_table_of_the_api_document() -> None:
+    assert error_table() in (ROOT / "docs" / "errors.md").read_text(), "put error_table() there, below All errors"
 
 
 def test_every_part_of_the_behaviour_page_has_promises_with_tests() -> None:

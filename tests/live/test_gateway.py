@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
-import subprocess
-import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -105,18 +102,6 @@ def test_it_binds_no_port_and_leaves_no_process() -> None:
 
     for pid in asked("echo.py", look):
         assert not Path(f"/proc/{pid}").exists()
-
-
-def test_what_the_page_on_embedding_shows_is_what_happens(tmp_path: Path) -> None:
-    blocks = {}
-    for page in (ROOT / "README.md", ROOT / "docs" / "embedding.md"):
-        for text in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL):
-            blocks[text.splitlines()[0].removeprefix("# ")] = text
-    for name, text in blocks.items():
-        (tmp_path / name).write_text(text)
-    said = subprocess.run([sys.executable, "ask.py"], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
-    assert f"$ .venv/bin/python ask.py\n{said}" in (ROOT / "docs" / "embedding.md").read_text()
-    subprocess.run([sys.executable, "-m", "pytest", "-q", "test_mood.py"], cwd=tmp_path, check=True)
 
 
 @pytest.mark.parametrize("deadline", [0, -1.0, float("nan"), float("inf"), "250ms", True])
