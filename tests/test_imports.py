@@ -101,7 +101,7 @@ ALLOWED: Mapping[str, set[str]] = {
     "doctor": BASE
     | {"app_settings", "devices"}
     | {"admission", "config", "model", "events", "importer", "target", "store", "workers", "http", "lab"},
-    "server": BASE | NOUNS | {"admission", "gateway", "http", "observe", "rpc", ROOT},
+    "server": BASE | NOUNS | {"admission", "gateway", "http", "observe", "reading", "rpc", ROOT},
     "program": BASE | {"importer", "client", "config", "gateway", "lab", "log", "model", "server", "target"},
     "testing": BASE | {"app_settings", "model", "program", "target", "workers"},
     "guest": BASE | NOUNS | {"gateway", "http", "server"},

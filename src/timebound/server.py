@@ -28,6 +28,7 @@ from timebound.observe.life import log_life, warn_if_slow
 from timebound.observe.live import Live
 from timebound.observe.metrics import Metrics
 from timebound.observe.signals import EVERY_S, Look, Signals
+from timebound.reading.light import is_heavy_json
 from timebound.rpc import rpc_front
 
 log = logging.getLogger("timebound.server")
@@ -214,6 +215,7 @@ def _journal(config: Config, gateway: Gateway) -> Journal | None:
         models=gateway.catalogue.models,
         now=gateway.clock.now,
         wall=wall,
+        is_heavy=is_heavy_json,
     )
 
 

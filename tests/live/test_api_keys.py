@@ -188,10 +188,20 @@ class Toy(tb.Model):
 """
 
 
+FURTHER = (
+    "/live", "/history", "/v1/live", "/v1/live/past", "/v1/live/decisions", "/v1/live/requests/x", "/v1/history",
+    "/v1/feedback/nope/key", "/v1/results/nope/key", "/ping", "/models", "/models/nope", "/models/nope/invoke",
+    "/invocations", "/explanations/nope", "/api-description", "/v2", "/v2/health/ready", "/v2/repository/index",
+    "/v2/models/nope", "/v2/models/nope/infer", "/v2/models/stats", "/v1/models/nope:predict",
+    "/predictions/nope:batch",
+)  # fmt: skip
+
+
 def test_who_has_no_key_learns_no_name_of_a_model(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(TWO)
     paths = ["/", "/docs", "/livez", "/readyz", "/ui/nope", "/ui/", "/ui/%2e%2e/v1/models", "/ui/../openapi.json"]
     paths += ["/openapi.json", "/v1/models", "/metrics", "/nope", "/predictions/nope", "/v1/models/nope/samples"]
+    paths += FURTHER
     with Guarded(tmp_path, tmp_path / "app.py", "--workers", "1") as serving:
         for method, path in product(("GET", "POST", "HEAD", "PUT", "OPTIONS"), paths):
             with serving.wire() as wire:
@@ -217,6 +227,7 @@ def test_who_has_a_key_for_one_model_sees_only_that(tmp_path: Path) -> None:
             "/nope",
             "/predictions/nope",
             "/v1/models/x/samples",
+            *FURTHER,
         ]
         for path in paths:
             seen = serving.http.get(path, headers=toys)

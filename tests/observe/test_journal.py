@@ -21,6 +21,7 @@ from timebound.events import Answered, Events, Refused
 from timebound.observe.history import History, filter_of
 from timebound.observe.journal import Journal
 from timebound.observe.ledger import OUTCOMES, Ledger, files, size_of
+from timebound.reading.light import is_heavy_json
 from timebound.types import ModelInfo, Outcome, Quality, Question, Result, Run
 
 NOON = 1_795_000_000.0
@@ -42,6 +43,7 @@ class World:
             models={"m": KEEPS, "shy": ModelInfo(name="shy")},
             now=lambda: 100.0,
             wall=lambda: self.wall,
+            is_heavy=is_heavy_json,
         )
         self.history = History(folder)
 
@@ -90,9 +92,54 @@ def test_bodies_are_kept_for_models_that_say_so_and_without_what_is_to_be_left_o
     assert b"ann@example.org" not in b"".join(file.read_bytes() for file in tmp_path.iterdir())
 
 
+def test_bodies_that_take_long_to_read_are_not_looked_into_and_so_not_kept_where_something_is_to_be_left_out(
+    tmp_path: Path,
+) -> None:
+    world = World(tmp_path)
+    heavy = Question("no", "m", b'{"user": "ann", "n": 1e-320}', 100.0, 100.5)
+    with world.writing():
+        world.answer("many", body=b'{"user": "ann", "email": "e", "n": [%b]}' % b",".join([b"1"] * 50_000))
+        world.answer("tiny", body=b'{"user": "ann", "email": "e", "n": 1e-320}')
+        world.answer("text", body=b'{"user": "ann", "email": "e", "text": "%b"}' % (b"x" * 100_000))
+        world.events.emit(Refused("m", "no", "overloaded", 429, 0.1, question=heavy))
+    found = {row["request"]: (row["user"], row["kept"]) for row in world.rows()}
+    assert found == {"many": ("", 0), "tiny": ("", 0), "text": ("ann", 1), "no": ("", 0)}
+
+
+def test_large_answers_that_wait_to_be_written_are_counted_as_well_as_inputs(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    for number in range(100):
+        world.answer(f"r{number}", "x" * 1_000_000)
+    assert world.journal.dropped == 36, "64 MB wait at most"
+
+
+def test_words_about_answers_that_wait_to_be_written_are_bounded(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    said = [world.journal.say(("m", f"key-{number}", "right", "", NOON, "")) for number in range(50_010)]
+    assert said == [True] * 50_000 + [False] * 10
+
+
+def test_words_about_answers_take_no_more_than_the_history_may(tmp_path: Path) -> None:
+    world = World(tmp_path, most_bytes=20_000)
+    with world.writing():
+        for number in range(100):
+            world.journal.say(("m", f"key-{number}", "right", "", NOON, ""))
+    assert world.history.counts(filter_of({}), "verdict") == [("right", 20)]
+
+
 @pytest.mark.parametrize("place", ["../../etc/passwd", "20261118T000000-0001/x", "nowhere/1", "feedback/1"])
 def test_no_place_leads_out_of_the_folder(tmp_path: Path, place: str) -> None:
     assert World(tmp_path).history.body(place, "input") is None
+
+
+@pytest.mark.parametrize("number", ["0", "2", "9" * 18, "9" * 30, "9" * 5000])
+def test_a_number_that_no_row_has_finds_nothing(tmp_path: Path, number: str) -> None:
+    world = World(tmp_path)
+    with world.writing():
+        world.answer("one")
+    (row,) = world.rows()
+    assert world.history.body(row["place"], "input") is not None
+    assert world.history.body(f"{row['place'].partition('/')[0]}/{number}", "input") is None
 
 
 def test_counts_per_label_user_and_day(tmp_path: Path) -> None:
@@ -116,6 +163,10 @@ def test_right_or_wrong_is_joined_by_key_and_the_last_word_counts(tmp_path: Path
         world.journal.say(("m", "key-one", "wrong", "b", NOON, ""))
     (row,) = world.rows(verdict="wrong")
     assert (row["request"], row["right_label"]) == ("one", "b")
+    assert {row["request"]: row["verdict"] for row in world.rows()} == {"one": "wrong", "two": ""}
+    assert world.history.counts(filter_of({"verdict": "wrong"}), "label") == [("a", 1)]
+    exported = map(msgspec.json.decode, world.history.export(filter_of({}), "ndjson"))
+    assert [(row["request"], row["verdict"]) for row in exported] == [("one", "wrong"), ("two", "")]
     assert world.history.counts(filter_of({}), "verdict") == [("wrong", 1)]
 
 

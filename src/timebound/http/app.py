@@ -38,6 +38,7 @@ from timebound.http.responses import json_response, problem_response
 from timebound.http.results import Results
 from timebound.http.routes import Route as ModelRoute
 from timebound.http.routes import Routes, find
+from timebound.http.short import shortened
 from timebound.http.surfaces import torchserve
 from timebound.store.base import Store
 from timebound.types import ModelInfo
@@ -156,7 +157,7 @@ class App:
                 response.headers["allow"] = "POST"
             await response(scope, receive, send)
         else:
-            await self._cold(scope, receive, send)
+            await self._cold(scope, shortened(receive), send)
 
     async def _answer(self, route: ModelRoute, scope: Scope, receive: Receive, send: Send) -> None:
         """A request to a model by ASGI: the same way in, the same bounds, and a client that leaves has left."""
@@ -260,6 +261,7 @@ class App:
         handlers: Mapping[Any, Any] = {
             RequestError: self._on_refusal,
             HTTPException: self._on_http_error,
+            ClientDisconnect: _on_leaving,
             Exception: _on_error,
         }
         return Starlette(routes=routes, exception_handlers=handlers)
@@ -404,6 +406,10 @@ def _page(name: str) -> Callable[[HttpRequest], Any]:
         return FileResponse(UI / name, headers=_PAGE_HEADERS)
 
     return page
+
+
+async def _on_leaving(request: HttpRequest, error: Exception) -> Response:
+    return Response(status_code=400)  # nobody reads it
 
 
 async def _on_error(request: HttpRequest, error: Exception) -> Response:

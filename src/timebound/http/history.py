@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -13,10 +13,11 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from timebound.admission import Client
-from timebound.errors import BadInput, MissingExtra, RequestError
+from timebound.errors import BadInput, MissingExtra, Refusal, RequestError
 from timebound.http.access import CLIENT
 from timebound.http.admin import Admin
 from timebound.http.responses import json_response
+from timebound.types import ModelInfo
 
 _MOST_ROWS = 500
 _LONGEST = 200
@@ -28,7 +29,7 @@ class Journal(Protocol):
 
     folder: Path
 
-    def say(self, row: tuple[Any, ...]) -> None: ...
+    def say(self, row: tuple[Any, ...]) -> bool: ...
 
 
 class History(Protocol):
@@ -58,9 +59,18 @@ class _Verdict(msgspec.Struct):
 class HistoryRoutes:
     """For the operator, and to look for who has a pass; feedback comes from clients."""
 
-    def __init__(self, kept: Kept | None, admin: Admin, wall: Callable[[], float], *, has_clients: bool) -> None:
+    def __init__(
+        self,
+        kept: Kept | None,
+        admin: Admin,
+        wall: Callable[[], float],
+        models: Mapping[str, ModelInfo],
+        *,
+        has_clients: bool,
+    ) -> None:
         self._kept = kept
         self._admin = admin
+        self._models = models
         self._wall = wall
         self._has_clients = has_clients
 
@@ -140,10 +150,16 @@ class HistoryRoutes:
             raise BadInput(f'{error}; send {{"verdict": "right"}} or {{"verdict": "wrong", "label": "..."}}') from None
         if said.verdict not in ("right", "wrong") or len(said.label) > _LONGEST or len(key) > _LONGEST:
             raise BadInput("the verdict is right or wrong; a label and a key have at most 200 letters", field="verdict")
+        if not key:
+            raise BadInput("name the answer by the key of its request: /v1/feedback/MODEL/KEY", field="key")
         if client is not None:
             client.check_model(model)
             key = client.own(key)
-        kept.journal.say((model, key, said.verdict, said.label, self._wall(), "" if client is None else client.name))
+        if all(info.base != model for info in self._models.values()):
+            raise RequestError(f"there is no model {model[:_LONGEST]!r}", code="unknown_model")
+        row = (model, key, said.verdict, said.label, self._wall(), "" if client is None else client.name)
+        if not kept.journal.say(row):
+            raise Refusal("too much waits to be written; send it again later", code="overloaded", retry_after_s=1)
         return json_response({"noted": said.verdict}, 202)
 
 

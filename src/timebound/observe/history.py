@@ -9,7 +9,7 @@ import tempfile
 import time
 from base64 import b64encode
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,8 @@ _MOST_S = 5.0
 """A question that takes longer is given up: fewer hours, or a more exact filter, take less."""
 _STEPS = 10_000
 _GROUPS = 1_000
+_LONGEST_NUMBER = 18
+"""Digits of a row's number, which has 64 bits."""
 
 
 class Filter(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,8 +45,11 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
 
     def where(self) -> tuple[str, list[Any]]:
         """As SQL."""
-        parts, values = [f"{name} = ?" for name in self.equal], list(self.equal.values())
-        bounds = (("at >= ?", self.since), ("at < ?", self.until), ("confidence < ?", self.below))
+        parts, values = [f"outcomes.{name} = ?" for name in self.equal], list(self.equal.values())
+        if self.verdict:
+            parts.append("verdict = ?")
+            values.append(self.verdict)
+        bounds = (("outcomes.at >= ?", self.since), ("outcomes.at < ?", self.until), ("confidence < ?", self.below))
         for part, value in bounds:
             if value is not None:
                 parts.append(part)
@@ -84,22 +89,17 @@ class History:
 
     def rows(self, wanted: Filter, *, most: int, order: str = "newest") -> list[dict[str, Any]]:
         """Outcomes without bodies, the newest or the least sure first; each has the `place` of its body."""
-        verdicts = self._verdicts()
-        by = "confidence ASC" if order == "unsure" else "at DESC"
+        by = "confidence ASC" if order == "unsure" else "outcomes.at DESC"
         where, values = wanted.where()
         where += " AND confidence IS NOT NULL" if order == "unsure" else ""
-        names = ", ".join(SHOWN)
-        statement = (
-            f"SELECT rowid, {names}, input IS NOT NULL AS kept FROM outcomes WHERE {where} ORDER BY {by} LIMIT ?"
-        )
+        names = f"outcomes.rowid AS number, {_columns(SHOWN)}, input IS NOT NULL AS kept"
         found: list[dict[str, Any]] = []
         for file, connection in self._each():
-            for row in _ask(connection, statement, [*values, most if not wanted.verdict else -1]):
+            statement = f"SELECT {names}, {_judged(connection)} WHERE {where} ORDER BY {by} LIMIT ?"
+            for row in _ask(connection, statement, [*values, most]):
                 told = dict(row)
-                told["place"] = f"{file.stem}/{told.pop('rowid')}"
-                verdict = verdicts.get((told["model"], told["key"]), ("", ""))
-                if not wanted.verdict or verdict[0] == wanted.verdict:
-                    found.append({**told, "verdict": verdict[0], "right_label": verdict[1]})
+                told["place"] = f"{file.stem}/{told.pop('number')}"
+                found.append(told)
             if order == "newest" and len(found) >= most:
                 break
         if order == "unsure":
@@ -112,14 +112,18 @@ class History:
             raise BadInput(f"by is {by!r}; it can be {', '.join(COUNTED)}", field="by")
         total: Counter[str] = Counter()
         if by == "verdict":
-            total.update(verdict for (model, _), (verdict, _) in self._verdicts().items()
-                         if model == wanted.equal.get("model", model))  # fmt: skip
+            statement = "SELECT verdict, count(*) FROM feedback WHERE ? IN ('', model) GROUP BY 1"
+            total.update(
+                {row[0]: row[1] for row in self._beside("feedback", statement, [wanted.equal.get("model", "")])}
+            )
             return total.most_common()
-        column = "date(at, 'unixepoch')" if by == "day" else by
+        column = "date(outcomes.at, 'unixepoch')" if by == "day" else f"outcomes.{by}"
         where, values = wanted.where()
         for _, connection in self._each():
+            source = _judged(connection)
             statement = (
-                f"SELECT {column}, count(*) FROM outcomes WHERE {where} GROUP BY 1 ORDER BY 2 DESC LIMIT {_GROUPS}"
+                f"SELECT name, count(*) FROM (SELECT {column} AS name, {source} WHERE {where})"
+                f" GROUP BY 1 ORDER BY 2 DESC LIMIT {_GROUPS}"
             )
             total.update({str(name): count for name, count in _ask(connection, statement, values)})
         return sorted(total.items()) if by == "day" else total.most_common(_GROUPS)
@@ -136,7 +140,12 @@ class History:
     def body(self, place: str, which: str) -> tuple[bytes, str] | None:
         """What was sent or answered, and its media type; None if it was not kept."""
         stem, _, number = place.rpartition("/")
-        if which not in BLOBS or not number.isdecimal() or not stem.replace("T", "").replace("-", "").isdecimal():
+        if (
+            which not in BLOBS
+            or not number.isdecimal()
+            or len(number) > _LONGEST_NUMBER
+            or not stem.replace("T", "").replace("-", "").isdecimal()
+        ):
             return None
         file = self._folder / f"{stem}.sqlite"
         if not file.is_file():
@@ -155,25 +164,17 @@ class History:
         return {"csv": _csv, "ndjson": _ndjson, "parquet": _parquet}[form](self._all(wanted))
 
     def _all(self, wanted: Filter) -> Iterator[dict[str, Any]]:
-        verdicts = self._verdicts()
         where, values = wanted.where()
-        statement = f"SELECT {', '.join(OUTCOMES)} FROM outcomes WHERE {where} ORDER BY rowid"
         for _, connection in each_connection(self._folder, newest_first=False):
+            statement = f"SELECT {_columns(OUTCOMES)}, {_judged(connection)} WHERE {where} ORDER BY outcomes.rowid"
             for row in connection.execute(statement, values):
-                verdict, label = verdicts.get((row["model"], row["key"]), ("", ""))
-                if not wanted.verdict or verdict == wanted.verdict:
-                    bodies = {name: _text(row[name]) for name in BLOBS}
-                    yield {**dict(row), **bodies, "verdict": verdict, "right_label": label}
+                yield {**dict(row), **{name: _text(row[name]) for name in BLOBS}}
 
     def _each(self) -> Iterator[tuple[Path, sqlite3.Connection]]:
         end = time.monotonic() + _MOST_S
         for file, connection in each_connection(self._folder):
             connection.set_progress_handler(lambda: time.monotonic() > end, _STEPS)
             yield file, connection
-
-    def _verdicts(self) -> dict[tuple[str, str], tuple[str, str]]:
-        rows = self._beside("feedback", "SELECT model, key, verdict, label FROM feedback", [])
-        return {(row["model"], row["key"]): (row["verdict"], row["label"]) for row in rows}
 
     def _beside(self, name: str, statement: str, values: list[Any]) -> list[sqlite3.Row]:
         try:
@@ -184,6 +185,25 @@ class History:
                 connection.close()
         except sqlite3.Error:
             return []  # there is none yet
+
+
+def _columns(names: Sequence[str]) -> str:
+    return ", ".join(f"outcomes.{name} AS {name}" for name in names)
+
+
+def _judged(connection: sqlite3.Connection) -> str:
+    """The last columns and the source of a statement about outcomes, with what was said of each by its key."""
+    (file,) = (row["file"] for row in connection.execute("PRAGMA database_list") if row["name"] == "main")
+    try:
+        beside = Path(file).with_name("feedback.sqlite")
+        connection.execute("ATTACH ? AS said", [f"{beside.as_uri()}?mode=ro"])
+        connection.execute("SELECT 1 FROM said.feedback LIMIT 1")
+    except sqlite3.Error:  # there is none yet
+        return "'' AS verdict, '' AS right_label FROM outcomes"
+    return (
+        "coalesce(feedback.verdict, '') AS verdict, coalesce(feedback.label, '') AS right_label FROM outcomes"
+        " LEFT JOIN said.feedback ON feedback.model = outcomes.model AND feedback.key = outcomes.key"
+    )
 
 
 def _ask(connection: sqlite3.Connection, statement: str, values: list[Any]) -> list[sqlite3.Row]:

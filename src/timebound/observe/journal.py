@@ -17,7 +17,7 @@ from timebound.events import Answered, Events, Refused
 from timebound.observe.judged import is_in_time
 from timebound.observe.ledger import Ledger
 from timebound.observe.told import Told, field_of, has_disagreed, told_by, without
-from timebound.types import ModelInfo
+from timebound.types import ModelInfo, Question
 
 log = logging.getLogger("timebound.history")
 
@@ -48,12 +48,15 @@ class Journal:
         models: Mapping[str, ModelInfo],
         now: Callable[[], float],
         wall: Callable[[], float],
+        is_heavy: Callable[[bytes], bool] = lambda body: False,
     ) -> None:
         self.folder = folder
         self._ledger = Ledger(folder, most_bytes=most_bytes, most_s=most_s)
         self._models = models
         self._now = now
         self._wall = wall
+        self._is_heavy = is_heavy
+        """Whether to look into a JSON body takes long: it holds up the event loop, though it is done in the thread."""
         self._waiting: queue.SimpleQueue[Answered | Refused | _Said | None] = queue.SimpleQueue()
         self._put_bytes = self._taken_bytes = 0  # by one thread each
         self.dropped = 0
@@ -81,9 +84,12 @@ class Journal:
             self._waiting.put(None)
             self._thread.join(timeout=10)
 
-    def say(self, row: tuple[Any, ...]) -> None:
-        """Note a verdict: model, key, verdict, label, time, client."""
-        self._waiting.put(_Said(row))
+    def say(self, row: tuple[Any, ...]) -> bool:
+        """Note a verdict: model, key, verdict, label, time, client. False if too much waits to be written."""
+        has_room = self._waiting.qsize() < _MOST_WAITING
+        if has_room:
+            self._waiting.put(_Said(row))
+        return has_room
 
     def _put(self, event: Answered | Refused) -> None:
         held = self._put_bytes - self._taken_bytes
@@ -149,7 +155,6 @@ class Journal:
         outcome, timing, run = result.outcome, result.timing, result.run
         label_field = None if info is None else info.label_field
         told = _NOTHING if outcome.code else told_by(outcome.body, outcome.media, label_field)
-        keeps = info is not None and info.keep_inputs
         return (
             question.arrived + ahead, question.id, question.model, result.version or question.version,
             question.key or "",
@@ -159,30 +164,38 @@ class Journal:
             round(timing.prepare_s * 1e3, 3), round(timing.infer_s * 1e3, 3), round(timing.finish_s * 1e3, 3),
             None if run is None else round(run.predicted_s * 1e3, 3), None if run is None else run.id,
             result.batch_size, told.label, told.confidence,
-            field_of(question.body, info.user_field) if info is not None and info.user_field else "", result.votes,
+            self._user(question, info), result.votes,
             int(has_disagreed(result.votes)) if result.votes else None, outcome.media,
-            without(question.body, info.redact) if info is not None and keeps else None,
-            without(outcome.body, info.redact) if info is not None and keeps and not outcome.code else None,
+            self._kept(question.body, info), None if outcome.code else self._kept(outcome.body, info),
         )  # fmt: skip
+
+    def _user(self, question: Question, info: ModelInfo | None) -> str:
+        field = None if info is None else info.user_field
+        return "" if not field or self._is_heavy(question.body) else field_of(question.body, field)
+
+    def _kept(self, body: bytes, info: ModelInfo | None) -> bytes | None:
+        if info is None or not info.keep_inputs or (info.redact and self._is_heavy(body)):
+            return None
+        return without(body, info.redact)
 
     def _refused(self, event: Refused, arrived: float, ms: float) -> tuple[Any, ...]:
         question, predicted_s = event.question, event.predicted_s
         info = None if question is None else self._models.get(question.model)
         limit_s = inf if question is None else question.deadline - question.arrived
-        keeps = question is not None and info is not None and info.keep_inputs
         return (
             arrived, event.request_id, event.model, "" if question is None else question.version,
             "" if question is None else question.key or "", event.client, event.status, event.code, "", "", event.code,
             0, 0, ms, None if limit_s == inf else round(limit_s * 1e3, 3), None, None, None, None,
             None if predicted_s is None else round(predicted_s * 1e3, 3), None, None, "", None,
-            field_of(question.body, info.user_field) if question and info and info.user_field else "", "", None, "",
-            without(question.body, info.redact) if keeps and question and info else None, None,
+            "" if question is None else self._user(question, info), "", None, "",
+            None if question is None else self._kept(question.body, info), None,
         )  # fmt: skip
 
 
 def _bytes_of(event: Answered | Refused) -> int:
-    question = event.request if isinstance(event, Answered) else event.question
-    return 0 if question is None else len(question.body)
+    if isinstance(event, Answered):
+        return len(event.request.body) + len(event.result.outcome.body)
+    return 0 if event.question is None else len(event.question.body)
 
 
 def _minutes(events: list[Answered | Refused], rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:

@@ -26,6 +26,8 @@ _PART = 25
 """A file is full at this part of what all may take: dropping one frees that much."""
 _LEAST_BYTES = 1_000_000
 _MOST_FEEDBACK = 1_000_000
+_FEEDBACK_BYTES = 1_000
+"""What a word takes at most, or hardly more: together they take no more than what they are about."""
 _LONGER = 10
 """Roll-ups are kept so many times as long as outcomes."""
 
@@ -75,6 +77,7 @@ class Ledger:
     def __init__(self, folder: Path, *, most_bytes: int, most_s: float) -> None:
         self.folder = folder
         self._most_bytes = most_bytes
+        self._most_feedback = min(_MOST_FEEDBACK, most_bytes // _FEEDBACK_BYTES)
         self._most_s = most_s
         self._connection: sqlite3.Connection | None = None
         self._file = folder / "none"
@@ -96,7 +99,7 @@ class Ledger:
         if self._feedback is None:
             self._feedback = open_file(self.folder / "feedback.sqlite", _MAKE_FEEDBACK)
         _in_one(self._feedback, "INSERT OR REPLACE INTO feedback VALUES (?, ?, ?, ?, ?, ?)", rows)
-        over = f"DELETE FROM feedback WHERE rowid <= (SELECT max(rowid) FROM feedback) - {_MOST_FEEDBACK}"
+        over = f"DELETE FROM feedback WHERE rowid <= (SELECT max(rowid) FROM feedback) - {self._most_feedback}"
         self._feedback.execute(over)
 
     def close(self) -> None:

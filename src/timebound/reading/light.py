@@ -14,12 +14,17 @@ _FEW_VALUES = 500
 
 def is_heavy(body: bytes, info: ModelInfo, *, needs_print: bool) -> bool:
     """Whether reading this body might cost the event loop more than a millisecond."""
-    size = len(body)
     if info.body is not Body.JSON:
-        return needs_print and size > _LIGHT_TEXT
+        return needs_print and len(body) > _LIGHT_TEXT
+    return is_heavy_json(body, _LIGHT_TO_PRINT if needs_print or info.key else _LIGHT_TO_SEE)
+
+
+def is_heavy_json(body: bytes, light: int = _LIGHT_TO_SEE) -> bool:
+    """Whether reading this as JSON might take more than a millisecond; `light` bytes never do, but for some numbers."""
+    size = len(body)
     if size > _LIGHT_TEXT or has_tiny_numbers(body):
         return True
-    if size <= (_LIGHT_TO_PRINT if needs_print or info.key else _LIGHT_TO_SEE):
+    if size <= light:
         return False
     at = 0
     for _ in range(_FEW_VALUES):  # a picture in a text has few commas, and a search for one takes a microsecond

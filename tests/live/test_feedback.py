@@ -1,0 +1,90 @@
+"""Words about answers come from strangers: they cost no more memory than is counted, and judge only what there is."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import pytest
+from tests.live.serving import MODELS, Serving, eventually, memory_of
+
+from timebound.admission.keys import hash_of
+from timebound.observe.history import History, filter_of
+
+pytestmark = pytest.mark.live
+
+RIGHT = {"verdict": "right"}
+LARGE = 9_900_000
+SHOWN = (
+    "/v1/live", "/v1/live/past", "/v1/live/decisions", "/v1/live/trace.json", "/v1/live/requests/x", "/v1/history",
+    "/v1/history/counts", "/v1/history/minutes", "/v1/history/export", "/v1/history/20261118T200000-0001/1/input",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    with Serving(MODELS / "watched.py", "--workers", "1", "--history", tmp_path_factory.mktemp("kept")) as serving:
+        yield serving
+
+
+@pytest.mark.parametrize("path", ["/v1/feedback/votes/key", "/v1/nothing"])
+def test_large_bodies_to_the_servers_own_routes_do_not_stay_in_memory(serving: Serving, path: str) -> None:
+    before = memory_of(serving.pid)
+    with ExitStack() as stack:
+        for _ in range(20):
+            sock = stack.enter_context(socket.create_connection(("127.0.0.1", serving.port), timeout=20))
+            head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {LARGE}\r\n\r\n"
+            _send(sock, head.encode() + b" " * (LARGE - 1))
+            assert sock.recv(100).startswith((b"HTTP/1.1 413", b"HTTP/1.1 404"))
+        growth = memory_of(serving.pid) - before
+    assert growth < 40_000_000, "one byte of each is missing: whoever waits for it holds the others"
+    assert serving.http.post("/v1/feedback/votes/key", json=RIGHT).status_code == 202
+
+
+def _send(sock: socket.socket, data: bytes) -> None:
+    """Send what is taken; who is told early that it is too much need not be rid of all."""
+    sock.settimeout(0.2)
+    with suppress(TimeoutError, ConnectionError):
+        sock.sendall(data)
+    sock.settimeout(20)
+
+
+def test_who_leaves_in_the_middle_of_a_body_costs_no_traceback(serving: Serving) -> None:
+    for _ in range(3):
+        with socket.create_connection(("127.0.0.1", serving.port)) as sock:
+            sock.sendall(b"POST /v1/feedback/votes/key HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+    eventually(lambda: serving.gauge("connections_open") <= 2, "they are gone")
+    assert serving.http.post("/v1/feedback/votes/key", json=RIGHT).status_code == 202
+    assert "Traceback" not in serving.said
+
+
+@pytest.mark.parametrize(
+    ("path", "code"),
+    [("nobody/key", "unknown_model"), ("votes@2/key", "unknown_model"), ("votes/", "bad_input")],
+)
+def test_only_answers_that_can_be_named_are_judged(serving: Serving, path: str, code: str) -> None:
+    assert serving.http.post(f"/v1/feedback/{path}", json=RIGHT).json()["type"] == f"urn:timebound:{code}"
+
+
+def test_with_keys_one_judges_the_answers_of_models_that_the_key_is_for_and_sees_nothing(tmp_path: Path) -> None:
+    keys = tmp_path / "keys.toml"
+    ours, theirs = "tb_ours", "tb_theirs"
+    table = "".join(f'[{name}]\nhash = "{hash_of(name.encode())}"\n' for name in (ours, theirs))
+    keys.write_text(table + 'models = ["votes"]\n')
+    kept = tmp_path / "kept"
+    with Serving(MODELS / "watched.py", "--workers", "1", "--history", kept, "--keys", keys) as serving:
+
+        def judge(model: str, verdict: str, key: str | None) -> int:
+            headers = {} if key is None else {"X-API-Key": key}
+            return serving.http.post(f"/v1/feedback/{model}/k", json={"verdict": verdict}, headers=headers).status_code
+
+        assert judge("votes", "right", None) == 401
+        assert (judge("votes", "right", theirs), judge("takes", "right", theirs)) == (202, 403)
+        assert judge("votes", "wrong", ours) == 202
+        for path in SHOWN:
+            for headers in ({"X-API-Key": ours}, {"Authorization": f"Bearer {ours}"}, {}):
+                assert serving.http.get(path, headers=headers).status_code == 403, (path, headers)
+        history = History(kept)
+        eventually(lambda: len(history.counts(filter_of({}), "verdict")) == 2, "each has a word of its own")
