@@ -95,7 +95,7 @@ ALLOWED: Mapping[str, set[str]] = {
         "reading",
         "tensors",
     },  # a front beside http's, and its way in
-    "observe": {"errors", "events", "types"},
+    "observe": {"errors", "events", "types", "version"},
     "stack": BASE | {"config"},
     "pack": BASE | {"config", "stack"},
     "doctor": BASE

@@ -1,17 +1,21 @@
-"""What watching costs: open tabs of the live page, and the history.
+"""What watching costs: open tabs of the live page, the history, and traces.
 
 The echo is asked at concurrency 64, by turns with five tabs open and with none. Then two servers, one with a history,
 are asked 2,000 times a second, one after the other; what each answered is compared, and every request is looked for in
 the files. `journal_echo_ratio` is the same at concurrency 64, as fast as they can: there the history's thread takes
-processor time from the gateway, so it is told and held to nothing.
+processor time from the gateway, so it is told and held to nothing. Last, three servers are asked at concurrency 64 by
+turns: one without traces, one that sends those of 1 % of its requests to a collector, and one whose collector is dead.
 
-The exit code is 1 if a bar does not hold: the echo with tabs at 0.97 of none, the history too, no request lost.
+The exit code is 1 if a bar does not hold: the echo with tabs at 0.97 of none, the history too, traces too, no request
+lost, no trace dropped.
 """
 
+import re
 import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -30,13 +34,29 @@ from timebound.lab.load.schedule import Phase
 from timebound.observe.history import History, filter_of
 
 BARS = (
-    *zero("errors", "lost"),
+    *zero("errors", "lost", "traces_dropped"),
     Bar("tabs_ratio", at_least=0.97, is_quick=False),
     Bar("journal_ratio", at_least=0.97, is_quick=False),
+    Bar("traces_ratio", at_least=0.97, is_quick=False),
 )
 TABS = 5
 RATE = 2000.0
 TOKEN = "watched"
+
+COLLECTOR = """
+import sys
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+class Collector(BaseHTTPRequestHandler):
+    def do_POST(self):
+        self.rfile.read(int(self.headers["content-length"]))
+        self.send_response(200)
+        self.send_header("content-length", "0")
+        self.end_headers()
+    def log_message(self, *said):
+        pass
+ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Collector).serve_forever()
+"""
+"""Takes whatever it is sent."""
 
 EXAMPLES = """\
 examples:
@@ -112,6 +132,56 @@ def compare_journal(seconds: float, rounds: int, serve_args: Sequence[str], fold
     }
 
 
+@contextmanager
+def collector(port: int) -> Iterator[None]:
+    """Somebody who takes traces."""
+    process = subprocess.Popen([sys.executable, "-c", COLLECTOR, str(port)])
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+def compare_traces(rounds: int, seconds: int, serve_args: Sequence[str]) -> tuple[dict[str, float], int]:
+    """The echo without traces, with a collector, and with a dead one, by turns; and how many errors there were."""
+    plain, traced, dead = (EchoTraffic(free_port()) for _ in range(3))
+    port, nobody = free_port(), free_port()
+    loads: dict[str, list[Load]] = {"plain": [], "traced": [], "dead": []}
+    with (
+        collector(port),
+        started("echo without traces", plain, serve_args),
+        started("echo with traces", traced, serve_args, "--traces", f"http://127.0.0.1:{port}"),
+        started("echo with a dead collector", dead, serve_args, "--traces", f"http://127.0.0.1:{nobody}"),
+    ):
+        turns = {"plain": plain, "traced": traced, "dead": dead}
+        for traffic in turns.values():
+            measure_echo(traffic, 64, 1)
+        for number in range(rounds):
+            say(f"traces: round {number + 1} of {rounds}")
+            for name in list(turns) if number % 2 == 0 else reversed(turns):
+                loads[name].append(measure_echo(turns[name], 64, seconds))
+        time.sleep(2.0)  # what came last is sent
+        sent, dropped = (_gauge(traced.port, name) for name in ("traces_sent", "traces_dropped"))
+    paces = {name: [load.rps for load in found] for name, found in loads.items()}
+    against = {
+        name: median(a / b for a, b in zip(paces[name], paces["plain"], strict=True)) for name in ("traced", "dead")
+    }
+    figures = {
+        "traces_ratio": against["traced"],
+        "dead_collector_ratio": against["dead"],
+        "traces_sent": sent,
+        "traces_dropped": dropped,
+    }
+    return figures, sum(load.errors for found in loads.values() for load in found)
+
+
+def _gauge(port: int, name: str) -> float:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+        found = re.search(rf"^timebound_{name} (\S+)$", answer.read().decode(), re.MULTILINE)
+    return float(found[1]) if found else float("nan")
+
+
 def _answered(traffic: EchoTraffic, seconds: float) -> int:
     record = drive(traffic, [Phase(rate=RATE, seconds=seconds)], seed=1)
     return sum(question.last.end is End.ANSWERED for question in record.questions)
@@ -132,12 +202,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             journal = compare_journal(
                 5.0 if options.quick else 120.0, 2 if options.quick else 5, options.serve_args, Path(folder)
             )
+        traces, errors = compare_traces(rounds, seconds, options.serve_args)
         return {
             "alone_rps": median(load.rps for load in alone),
             "watched_rps": median(load.rps for load in watched),
             "tabs_ratio": median(a.rps / b.rps for a, b in zip(watched, alone, strict=True)),
             **journal,
-            "errors": sum(load.errors for load in [*watched, *alone]),
+            **traces,
+            "errors": errors + sum(load.errors for load in [*watched, *alone]),
         }
 
     try:

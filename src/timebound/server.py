@@ -27,7 +27,9 @@ from timebound.observe.journal import Journal
 from timebound.observe.life import log_life, warn_if_slow
 from timebound.observe.live import Live
 from timebound.observe.metrics import Metrics
+from timebound.observe.otlp import Collector
 from timebound.observe.signals import EVERY_S, Look, Signals
+from timebound.observe.traces import Traces
 from timebound.reading.light import is_heavy_json
 from timebound.rpc import rpc_front
 
@@ -90,6 +92,9 @@ class Server:
         self._journal = _journal(config, gateway)
         if self._journal is not None:
             self.metrics.gauges |= self._journal.gauges()
+        self._traces = _traces(config, gateway)
+        if self._traces is not None:
+            self.metrics.gauges |= self._traces.gauges()
         kept = None
         if self._journal is not None:
             kept = Kept(self._journal, History(self._journal.folder), filter_of, FORMATS)
@@ -129,6 +134,8 @@ class Server:
             self._access_log.start()
         if self._journal is not None:
             self._journal.start()
+        if self._traces is not None:
+            self._traces.start()
         # Probes are answered while models load: live, not ready.
         for front in self.fronts:
             await front.open()
@@ -176,6 +183,8 @@ class Server:
             self._access_log.stop()
         if self._journal is not None:
             self._journal.stop()
+        if self._traces is not None:
+            self._traces.stop()
         return cut_off
 
     async def _close(self, patience_s: float) -> int:
@@ -217,6 +226,13 @@ def _journal(config: Config, gateway: Gateway) -> Journal | None:
         wall=wall,
         is_heavy=is_heavy_json,
     )
+
+
+def _traces(config: Config, gateway: Gateway) -> Traces | None:
+    if config.traces is None:
+        return None
+    collector = Collector(config.traces, config.trace_headers or "", config.trace_service)
+    return Traces(gateway.events, collector, models=gateway.catalogue.models, now=gateway.clock.now, wall=wall)
 
 
 def warn_if_nice(cure: str = "start it at 0") -> None:

@@ -198,6 +198,19 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
         return [self.path, always] if self.path and self.path != always else [always]
 
 
+class Trace(msgspec.Struct, frozen=True, gc=False):
+    """A request's place in a trace, by the W3C's Trace Context: ids in hexadecimal digits."""
+
+    trace_id: str
+    parent: str
+    """The caller's span; empty if the trace begins here."""
+    span: str
+    """The request's own."""
+    is_sampled: bool
+    state: str = ""
+    """What other vendors' tracers said on the way: `tracestate`, passed on as it came."""
+
+
 class Question(msgspec.Struct, eq=False):
     """One question to a model, as the gateway took it from the wire."""
 
@@ -224,6 +237,8 @@ class Question(msgspec.Struct, eq=False):
     """Where it came from, for the log."""
     hold: Any = None
     """The part of the gateway's memory that a large body takes; it is given back when nobody knows it any more."""
+    trace: Trace | None = None
+    """None for most: requests that were not chosen for a trace, and came without one."""
 
 
 class Outcome(msgspec.Struct, array_like=True, frozen=True):

@@ -14,14 +14,17 @@ from timebound.config.values import (
     MODE,
     NAME,
     ORIGINS,
+    PAIRS,
     PROXIES,
     SIZE,
     STORE,
     TEXT,
     TRUTH,
+    WEB,
     Form,
     one_of,
     seconds,
+    share,
     whole,
 )
 from timebound.types import CHANNELS_LAST, COMPILE, DTYPES, ENGINES, OWN
@@ -250,6 +253,26 @@ class Config:
         seconds(60, 10**9),
         "seconds for which the history keeps single requests; counts by minute are kept ten times as long",
     )
+    traces: str | None = _option(
+        None,
+        WEB,
+        "OpenTelemetry collector that gets traces by OTLP over HTTP, as a URL such as http://127.0.0.1:4318",
+        unset="no traces",
+    )
+    trace_sample: float = _option(
+        0.01,
+        share(0, 1),
+        "share of the requests that are traced, besides those whose caller traces them and all that got less than the "
+        "full answer",
+    )
+    trace_headers: str | None = _option(
+        None,
+        PAIRS,
+        "headers for the collector, as name=value, several separated by commas",
+        is_secret=True,
+        unset="none",
+    )
+    trace_service: str = _option("timebound", TEXT, "the name of this service in traces")
     access_log: bool = _option(False, TRUTH, "write one line to the log for each request")
     access_log_keys: str = _option(
         "hashed",

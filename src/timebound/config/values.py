@@ -42,6 +42,11 @@ def seconds(low: float, high: float) -> Form:
     return Form(lambda value: _in_units(value, _TIMES), wanted, lambda length: low <= length <= high)
 
 
+def share(low: float, high: float) -> Form:
+    """A number from `low` to `high`."""
+    return Form(lambda value: float(str(value)), f"a number from {low:g} to {high:g}", lambda part: low <= part <= high)
+
+
 def one_of(*choices: str) -> Form:
     """One of a few words."""
     return Form(str, f"one of {', '.join(choices)}", lambda word: word in choices)
@@ -111,6 +116,8 @@ ORIGINS = Form(_listed, "origins such as https://example.org, separated by comma
 PROXIES = Form(_listed, "addresses or networks such as 10.0.0.0/8, separated by commas, or unix", _are_proxies)
 ADDRESSES = Form(_listed, "host:port, several separated by commas, such as 127.0.0.1:8081", _are_addresses)
 LOOPBACK = Form(str, "a loopback address with its port, such as 127.0.0.1:8081", _is_loopback)
+WEB = Form(str, "a URL such as http://127.0.0.1:4318", re.compile(r"https?://[^/\s]+\S*").fullmatch)
+PAIRS = Form(_listed, "name=value, several separated by commas", re.compile(r"[\w-]+=[^,]+(,[\w-]+=[^,]+)*").fullmatch)
 STORE = Form(str, "memory, none, or a URL such as redis://127.0.0.1:6379/0", _is_store)
 DEVICE = Form(str, "one of auto, cpu, cuda, cuda:1 (or another number), host", re.compile(_A_DEVICE).fullmatch)
 ENGINE = Form(_read_engine, f"one of {', '.join(ENGINES)}, or model=engine,...")

@@ -17,6 +17,7 @@ from timebound.gateway import Gateway
 from timebound.http.access import Access
 from timebound.http.admin import Admin, by_socket
 from timebound.http.app import App
+from timebound.http.around import around, tracing_of
 from timebound.http.bounded import Limits, State
 from timebound.http.control import Control
 from timebound.http.cors import Cors
@@ -87,7 +88,7 @@ class HttpFront:
             clock=gateway.clock,
             events=gateway.events,
             cap_s=config.max_deadline,
-            cors=self._cors,
+            around=around(self._cors, tracing_of(config)),
             is_behind=gateway.requests.is_behind,
             large=Large(
                 gateway.reading,

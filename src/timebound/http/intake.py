@@ -21,7 +21,6 @@ from timebound.admission.peers import peer_of
 from timebound.clock import Clock
 from timebound.errors import RequestError
 from timebound.events import Answered, Events, Refused
-from timebound.http.cors import Cors
 from timebound.http.headers import LIMITS, WISHES, read_wishes, timeout_s
 from timebound.http.large import Large
 from timebound.http.packed import Packed
@@ -30,12 +29,13 @@ from timebound.http.routes import Route
 from timebound.http.surfaces.base import Asked, Item, Read
 from timebound.reading import LIGHT, Looked
 from timebound.requests.identity import OURS, check_key
-from timebound.types import Deliver, Question, Result
+from timebound.types import Deliver, Question, Result, Trace
 
 Headers = Collection[tuple[bytes, bytes]]
 Fields = Mapping[bytes, bytes]
 Respond = Callable[[int, bytes, bytes], None]
 """Takes status, header lines (each ended by CRLF) and body."""
+Around = Callable[[Fields, Respond], tuple[Respond, Trace | None]]
 
 log = logging.getLogger("timebound.http")
 
@@ -61,7 +61,7 @@ class Intake:
         clock: Clock,
         events: Events,
         cap_s: float,
-        cors: Cors | None = None,
+        around: Around | None = None,
         is_behind: Callable[[float], bool] = lambda now: False,
         large: Large | None = None,
     ) -> None:
@@ -70,7 +70,7 @@ class Intake:
         self.clock = clock
         self.events = events
         self._is_behind = is_behind
-        self._cors = cors
+        self._around = around or (lambda fields, respond: (respond, None))
         self._large = large
         self._cap_s = cap_s
         self._prefix = os.urandom(4).hex()
@@ -99,10 +99,9 @@ class Intake:
         if unread_s is not None and not age_s and self._is_behind(arrived):
             arrived -= unread_s()
         fields = dict(headers)
-        if self._cors is not None:
-            respond = self._cors.adding(respond, fields.items())
+        respond, trace = self._around(fields, respond)
         taken = Taken(self, route, self.request_id(fields), arrived=arrived, respond=respond, client=client)
-        taken.address = address
+        taken.address, taken.trace = address, trace
         self._go_on(taken, headers, fields, body, hold)
         return None if taken.is_over else taken.leave
 
@@ -144,7 +143,7 @@ class Taken:
 
     __slots__ = (
         "_attempts", "_intake", "_missing", "_questions", "_respond", "_results", "address", "arrived",
-        "asked", "client", "id", "is_over", "on_close", "route",
+        "asked", "client", "id", "is_over", "on_close", "route", "trace",
     )  # fmt: skip
 
     def __init__(
@@ -153,6 +152,7 @@ class Taken:
         self._intake = intake
         self.route = route
         self.id, self.address = request_id, ""
+        self.trace: Trace | None = None
         self.arrived = arrived
         self._respond = respond
         self.client = client
@@ -188,7 +188,7 @@ class Taken:
         for place, item in enumerate(items):
             own = (item.key or None) if key is None else key if len(items) == 1 else f"{key}{OURS}{place}"
             question = self._question(item, own, deadline, priority)
-            question.wants_votes, question.hold = votes, hold
+            question.wants_votes, question.hold, question.trace = votes, hold, self.trace
             self._questions.append(question)
         self._missing = len(items)
         self._results = [_NO_RESULT] * len(items)

@@ -56,6 +56,32 @@ class Past(msgspec.Struct, frozen=True, gc=False):
     predicted_s: float | None = None
     run: Run | None = None
 
+    @classmethod
+    def of(cls, event: Answered | Refused) -> Past:
+        """What is known of it when it is over."""
+        if isinstance(event, Answered):
+            question, result = event.request, event.result
+            return cls(
+                question.id, question.model, result.version, event.status, question.deadline - question.arrived,
+                event.seconds, result.outcome.code or result.quality, result.source, result.queue_s, result.timing,
+                None, result.run,
+            )  # fmt: skip
+        asked = event.question
+        return cls(
+            event.request_id, event.model, "" if asked is None else asked.version, event.status,
+            inf if asked is None else asked.deadline - asked.arrived, event.seconds, event.code, "",
+            predicted_s=event.predicted_s,
+        )  # fmt: skip
+
+    def parts(self) -> Iterator[tuple[str, float]]:
+        """Where its time went, in seconds, in order: the parts add up to the whole."""
+        left_s = self.seconds
+        for name, seconds in _parts(self):
+            took_s = min(max(0.0, seconds), left_s)
+            left_s -= took_s
+            yield name, took_s
+        yield "waiting" if not self.source else {"joined": "joined", "stored": "store"}.get(self.source, "way"), left_s
+
 
 class Decisions:
     """Listens to answers and refusals."""
@@ -85,12 +111,7 @@ class Decisions:
         question, result = event.request, event.result
         run, code = result.run, result.outcome.code
         limit_s = question.deadline - question.arrived
-        self._past.put(
-            Past(
-                question.id, question.model, result.version, event.status, limit_s, event.seconds,
-                code or result.quality, result.source, result.queue_s, result.timing, None, run,
-            )
-        )  # fmt: skip
+        self._past.put(Past.of(event))
         is_plain = not code and result.quality is Quality.FULL and result.source is Source.COMPUTED
         if is_plain and event.seconds <= limit_s:
             return
@@ -109,12 +130,7 @@ class Decisions:
         question, predicted_s = event.question, event.predicted_s
         limit_s = inf if question is None else question.deadline - question.arrived
         version = "" if question is None else question.version
-        self._past.put(
-            Past(
-                event.request_id, event.model, version, event.status, limit_s, event.seconds, event.code, "",
-                predicted_s=predicted_s,
-            )
-        )  # fmt: skip
+        self._past.put(Past.of(event))
         self.recent.put(
             Decision(
                 self._now(), "refused" if event.status in (429, 503, 504) else "failed", event.code, event.model,
@@ -138,13 +154,7 @@ def _kind(event: Answered, code: str, limit_s: float) -> str:
 
 def budget(past: Past, margin_s: float) -> dict[str, Any]:
     """Where a request's time went, part by part: the parts add up to the whole."""
-    parts, left_s = [], past.seconds
-    for name, seconds in _parts(past):
-        took_s = min(max(0.0, seconds), left_s)
-        left_s -= took_s
-        parts.append({"part": name, "ms": _ms(took_s)})
-    last = "waiting" if not past.source else {"joined": "joined", "stored": "store"}.get(past.source, "way")
-    parts.append({"part": last, "ms": _ms(left_s)})
+    parts = [{"part": name, "ms": _ms(took_s)} for name, took_s in past.parts()]
     has_limit, run = past.limit_s != inf, past.run
     predicted_s = past.predicted_s if run is None else run.predicted_s
     return {

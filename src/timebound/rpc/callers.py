@@ -11,10 +11,11 @@ from timebound.clock import Clock
 from timebound.errors import DeadlineMissed, RequestError
 from timebound.http.access import Access, no_key
 from timebound.http.admin import Admin
+from timebound.http.around import TRACED
 from timebound.http.headers import LIMITS, WISHES
 
 _KEYS = frozenset(("x-api-key", "authorization"))
-_KNOWN = frozenset(name.decode() for name in (*LIMITS, *WISHES, b"x-request-id")) - {"grpc-timeout"}
+_KNOWN = frozenset(name.decode() for name in (*LIMITS, *WISHES, *TRACED, b"x-request-id")) - {"grpc-timeout"}
 _ROUNDED, _LEAST_S = 0.01, 0.001
 """Clients write a deadline with two or three digits, rounded up, and hold to their own: so much may be too much."""
 

@@ -14,6 +14,7 @@ from timebound.admission import Gate
 from timebound.config import Config
 from timebound.errors import SetupError
 from timebound.gateway import Gateway
+from timebound.http.around import around, tracing_of
 from timebound.http.described import Described
 from timebound.http.intake import Intake
 from timebound.http.large import Large
@@ -141,7 +142,14 @@ def _intake(gateway: Gateway, config: Config, gate: Gate) -> Intake:
     large = Large(
         gateway.reading, gateway.loop, gateway.clock, config.max_deadline, held=gate.held, max_body=config.max_body
     )
-    return Intake(gateway.requests, clock=gateway.clock, events=gateway.events, cap_s=config.max_deadline, large=large)
+    return Intake(
+        gateway.requests,
+        clock=gateway.clock,
+        events=gateway.events,
+        cap_s=config.max_deadline,
+        around=around(None, tracing_of(config)),
+        large=large,
+    )
 
 
 def _options(config: Config) -> list[tuple[str, int]]:
