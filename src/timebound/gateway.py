@@ -37,6 +37,7 @@ from timebound.requests.dispatcher import Dispatcher
 from timebound.requests.identity import Identity, check_key
 from timebound.scheduler import POLICIES, Policy, Scheduler
 from timebound.scheduler.offered import Offered, waiting_s
+from timebound.scheduler.outlook import outlook
 from timebound.store.base import open_store
 from timebound.target import shown
 from timebound.types import Body, ModelInfo, Quality, Question, Result, Source
@@ -385,7 +386,12 @@ class Gateway:
 
     def status(self) -> dict[str, Any]:
         """What is running, as /v1/models and the page show it."""
-        reason = self.why_not_ready()
+        reason, view = self.why_not_ready(), self._scheduler.view(self.clock.now())
+        outlooks = {
+            served.spec.name: [round(each_s * 1e3, 2) for each_s in outlook(view, served)]
+            for served in view.models
+            if reason is None
+        }
         models = [
             {
                 **msgspec.to_builtins(msgspec.structs.replace(info, samples=[])),
@@ -395,6 +401,8 @@ class Gateway:
                 "reason": reason,
                 "workers": self.supervisor.workers_up,
                 "slots": self.supervisor.slots_up,
+                "sent_now_ms": outlooks.get(info.name, []),
+                "margin_ms": round(self.requests.margin_s * 1e3, 2),
             }
             for info in self.catalogue.models.values()
         ]

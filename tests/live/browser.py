@@ -25,6 +25,8 @@ _FLAGS = [
     "--disable-component-update",
     "--disable-sync",
     "--remote-debugging-pipe",
+    "--use-fake-device-for-media-stream",  # a camera for pages that ask for one
+    "--use-fake-ui-for-media-stream",
 ]
 
 

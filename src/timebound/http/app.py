@@ -34,7 +34,7 @@ from timebound.http.oip import OpenInferenceRoutes
 from timebound.http.openapi import openapi
 from timebound.http.problems import MEDIA, headers_of, problem_body, said
 from timebound.http.proxies import Proxied, Proxies
-from timebound.http.responses import json_response, problem_response
+from timebound.http.responses import json_response, problem_response, unchanged
 from timebound.http.results import Results
 from timebound.http.routes import Route as ModelRoute
 from timebound.http.routes import Routes, find
@@ -299,7 +299,8 @@ class App:
         status = self._served.status()
         shown = {info.name for info in self._shown(request)}
         why = self._why_not_ready(request)
-        models = [{**model, "reason": why} for model in status["models"] if model["name"] in shown]
+        judged = {"reason": why, "takes_feedback": self._history is not None and self._history.is_kept}
+        models = [{**model, **judged} for model in status["models"] if model["name"] in shown]
         return json_response({**status, "models": models, "version": VERSION})
 
     async def _openapi(self, request: HttpRequest) -> Response:
@@ -308,7 +309,7 @@ class App:
     async def _samples(self, request: HttpRequest) -> Response:
         _check_model(request)
         info = self._models.get(request.path_params["model"])
-        return await self._no_model(request) if info is None else json_response({"samples": info.samples})
+        return await self._no_model(request) if info is None else unchanged(request, {"samples": info.samples})
 
     async def _no_model(self, request: HttpRequest) -> Response:
         _check_model(request)

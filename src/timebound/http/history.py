@@ -74,6 +74,11 @@ class HistoryRoutes:
         self._wall = wall
         self._has_clients = has_clients
 
+    @property
+    def is_kept(self) -> bool:
+        """Whether verdicts about answers are taken."""
+        return self._kept is not None
+
     def routes(self) -> list[Route]:
         """What to mount."""
         return [

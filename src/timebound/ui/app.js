@@ -65,7 +65,7 @@ function showModels(models) {
   const seen = new Set();
   for (const model of models) {
     const id = JSON.stringify([model.name, model.version]);
-    const { state, reason, workers, slots, warm_up_s, ...lasting } = model;
+    const { state, reason, workers, slots, warm_up_s, sent_now_ms, margin_ms, ...lasting } = model;
     const definition = JSON.stringify(lasting);
     seen.add(id);
     const old = cards.get(id);
@@ -111,6 +111,8 @@ function modelCard(model) {
   const badge = h("span", { class: "badge" });
   const numbers = h("div", { class: "numbers" });
   const box = h("div");
+  let call = null;
+  let latest = model;
   const element = h(
     "article",
     { class: "card" },
@@ -129,9 +131,16 @@ function modelCard(model) {
     setBadge(badge, now.state, now.state);
     badge.hidden = now.state === "ready"; // the head of the page says so already
     numbers.replaceChildren(modelFacts(now));
+    latest = now;
+    call?.update(now);
   };
   // Made when it is first looked at, so that a server with many models shows at once.
-  const open = () => box.childElementCount || box.append(callBox(model));
+  const open = () => {
+    if (call) return;
+    call = callBox(model);
+    box.append(call.element);
+    call.update(latest);
+  };
   return { element, update, open };
 }
 

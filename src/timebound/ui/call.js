@@ -6,10 +6,12 @@ import { isObject, parse } from "./json.js";
 import { ask, hasKey } from "./key.js";
 import { rawBody } from "./raw.js";
 import { sameView } from "./same.js";
+import { outlookView } from "./outlook.js";
 import { sampleStrip } from "./samples.js";
-import { typedBody } from "./typed.js";
+import { freshKey, typedBody } from "./typed.js";
+import { kept, keptView, linkedKey } from "./verdict.js";
 
-/** The box for one model of /v1/models. */
+/** The box for one model of /v1/models; `update(model)` tells what the server says of it now. */
 export function callBox(model) {
   const url = location.origin + model.paths[0];
   let refresh = () => {};
@@ -34,6 +36,9 @@ export function callBox(model) {
     ...(model.members > 1 ? { "Timebound-Details": "votes" } : {}),
   });
 
+  const limit = () => Math.min(model.deadline_s, Number(timeout.value) / 1000 || Infinity);
+  const outlook = outlookView(() => limit() * 1000);
+
   let isOut = false; // one call at a time
   let isDue = false; // something changed while one was out
   const submit = async () => {
@@ -43,11 +48,17 @@ export function callBox(model) {
     body.beforeSend();
     send.disabled = true;
     result.setAttribute("aria-busy", "true");
-    const limit_s = Math.min(model.deadline_s, Number(timeout.value) / 1000 || Infinity);
+    const limit_s = limit();
+    // By its key an answer is found again. Where a body is its own key, or has one, that is it.
+    const own = body.key?.() ?? (model.key || model.cache ? null : freshKey({}));
+    const named = own && !model.key ? { "Idempotency-Key": own } : {};
     try {
-      const response = await exchange(url, headers(), body.content(), limit_s);
+      const response = await exchange(url, { ...headers(), ...named }, body.content(), limit_s);
       complain(response);
-      result.replaceChildren(...answerView(response, { model, limit_s, request: body.request() }));
+      const quality = response.headers.get("Timebound-Quality");
+      const row = own !== null && response.status < 300 ? keptView(model, String(own), quality) : null;
+      const request = body.request();
+      result.replaceChildren(...withRow(answerView(response, { model, limit_s, request }), row));
       showResult();
     } catch (error) {
       result.replaceChildren(...failureView(error));
@@ -78,7 +89,10 @@ export function callBox(model) {
   const shown = () => ({ ...headers(), ...(hasKey() ? { "X-API-Key": "YOUR-KEY" } : {}) });
   const same = sameView(() => ({ url, model, headers: shown(), body }));
   refresh = same.refresh;
-  timeout.addEventListener("input", refresh);
+  timeout.addEventListener("input", () => {
+    refresh();
+    outlook.show();
+  });
   refresh();
   const request = h(
     "form",
@@ -101,6 +115,7 @@ export function callBox(model) {
         h("label", { class: "inline" }, "Timeout, ms ", timeout),
       ),
     ),
+    outlook.element,
   );
   request.addEventListener("submit", (event) => {
     event.preventDefault();
@@ -109,26 +124,50 @@ export function callBox(model) {
   request.addEventListener("keydown", (event) => {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) submit();
   });
-  request.addEventListener("paste", (event) => {
+  document.addEventListener("paste", (event) => {
     const [file] = event.clipboardData?.files ?? [];
-    if (file?.type.startsWith("image/") && body.pictures.length) body.pictures[0].take(file);
+    const isMine = body.pictures.length && request.offsetParent !== null; // the model that is shown
+    if (isMine && file?.type.startsWith("image/")) body.pictures[0].take(file);
   });
-  return h(
-    "div",
-    { class: "call" },
-    request,
-    h("section", { class: "came", "aria-label": "Answer" }, result),
-    same.element,
-  );
+  const linked = linkedKey(model);
+  if (linked !== null) showKept(model, linked, result);
+  const came = h("section", { class: "came", "aria-label": "Answer" }, result);
+  const element = h("div", { class: "call" }, request, came, same.element);
+  return { element, update: outlook.update };
+}
+
+/** The row follows what the model says, ahead of the details. */
+function withRow(parts, row) {
+  const after = parts.findIndex((part) => part.className === "word") + 1 || 1;
+  return row ? [...parts.slice(0, after), row, ...parts.slice(after)] : parts;
+}
+
+/** Shows the answer that the page's address asks for. */
+async function showKept(model, key, result) {
+  try {
+    const response = await read(() => kept(model, key));
+    const at = Number(response.headers.get("Timebound-Finished-At"));
+    const since = at ? `An answer of ${new Date(at * 1000).toLocaleString()}, as the server kept it.` : "";
+    const quality = response.headers.get("Timebound-Quality");
+    const row = response.status === 200 ? keptView(model, key, quality) : null;
+    const shown = withRow(answerView(response, { model, limit_s: model.deadline_s }), row);
+    result.replaceChildren(h("p", { class: "quiet" }, since), ...shown);
+  } catch (error) {
+    result.replaceChildren(...failureView(error));
+  }
 }
 
 const waiting = () => h("div", { class: "empty" }, h("p", {}, "The answer will be here."));
 
 async function exchange(url, headers, content, limit_s) {
-  const started = performance.now();
   // The server keeps the deadline; this limit only frees the button if the server is gone.
   const signal = AbortSignal.timeout(limit_s * 1000 + 30_000);
-  const response = await ask(url, { method: "POST", headers, body: content, signal });
+  return read(() => ask(url, { method: "POST", headers, body: content, signal }));
+}
+
+async function read(call) {
+  const started = performance.now();
+  const response = await call();
   const blob = await response.blob();
   const elapsed_s = (performance.now() - started) / 1000;
   return {

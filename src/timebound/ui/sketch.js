@@ -1,5 +1,6 @@
 // A board to draw on: black ink on white paper. It takes picture files too, and shows the picture in the request.
 
+import { cameraButton } from "./camera.js";
 import { bytesOf, h } from "./dom.js";
 
 const SIDE = 512; // drawn finer than it is sent, so that lines look smooth on any screen
@@ -95,7 +96,7 @@ export function sketch(changed, { label = "Picture", accept = "image/*" } = {}) 
     redraw();
     publish();
   });
-  const hint = h("p", { class: "paper-hint", "aria-hidden": "true" }, "Draw here, or drop a picture");
+  const hint = h("p", { class: "paper-hint", "aria-hidden": "true" }, "Draw here, drop or paste a picture");
   const file = h("input", {
     type: "file",
     accept,
@@ -117,6 +118,7 @@ export function sketch(changed, { label = "Picture", accept = "image/*" } = {}) 
     undo,
     pens,
     h("label", { class: "button" }, file, "Open file"),
+    cameraButton(take),
   );
   return { element: h("div", { class: "sketch" }, paper, tools), show, take };
 }

@@ -72,6 +72,7 @@ export function typedBody(model, changed) {
   };
   body.content = () => editor.value;
   body.request = () => parse(editor.value);
+  body.key = () => (model.key ? (parse(editor.value)?.[model.key] ?? null) : null);
   body.beforeSend = () => {
     inputs.settle();
     if (key && fresh.checked) write(setField(editor.value, model.key, JSON.stringify(freshKey(key.schema))));
@@ -109,7 +110,8 @@ function listsOf(text) {
   return Math.max(0, ...lengths);
 }
 
-function freshKey(schema) {
+/** A key that nobody had before. */
+export function freshKey(schema) {
   const [number, ...rest] = crypto.getRandomValues(new Uint32Array(4));
   if ([schema.type].flat().includes("integer")) return number;
   const digits = [number, ...rest].map((word) => word.toString(16).padStart(8, "0")).join("");
