@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -10,14 +11,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
+from urllib.parse import urlencode
+from zipfile import ZipFile
 
 import grpc
 import httpx
 from tests.live.serving import MODELS, PATIENCE_S, Serving, eventually
 from tests.live.test_guest import hosted
+from tests.live.test_tls import make as make_certificate
 from tests.live.wire import Wire, get, post
 
 import timebound as tb
+from timebound.operator_socket import find
 from timebound.rpc.schema import message
 
 MAX_BODY = 2000
@@ -26,11 +31,14 @@ TOO_LARGE = MAX_BODY + 70_000
 HTTP = (
     "plain", "pipelined", "with a query string", "with the whole address", "with escapes", "behind a proxy",
     "in chunks", "by its name", "by HTTP/1.0", "as instances",
-    "as tensors", "as SageMaker asks",
+    "as tensors", "as SageMaker asks", "in a list", "as a form", "as a form of parts", "by a version's path",
+    "by the operator's socket",
 )  # fmt: skip
-CODES = {413: "body_too_large", 422: "key_reused", 500: "model_failed", 504: "deadline_missed"}
+CODES = {413: "body_too_large", 422: "key_reused", 500: "model_failed", 503: "model_failed", 504: "deadline_missed"}
 """What a status says here, for a protocol that tells no codes."""
-WAYS = (*HTTP, "by gRPC", "as a guest", "without a port")
+SERVERS = ("by a query", "announced by a proxy", "with TLS", "as TorchServe asks")
+"""Ways by HTTP that need a server of their own."""
+WAYS = (*HTTP, *SERVERS, "by gRPC", "as a guest", "without a port")
 
 
 KINDS = {"value": "INT64", "gate": "BYTES"}
@@ -52,14 +60,22 @@ class ByHttp:
     def __init__(self, port: int, way: str) -> None:
         self._port = port
         self._way = way
+        self.is_by_query = way == "by a query"
+        self.reads_bodies = way != "as TorchServe asks"
+        """Whether bodies are read on the way in, so that two are known to say the same."""
 
     def ask(self, body: Any, *, key: str | None = None, limit_s: float = 20.0) -> Told:
         with self._asking(body, key, limit_s) as wire:
             answer = wire.read()
         said = answer.json()
         if answer.status != 200:
-            return Told(said["code"] if "code" in said else CODES[answer.status])
-        if self._way == "as instances":  # where an answer with one field is that field's value
+            code = said.get("code")
+            return Told(code if isinstance(code, str) else CODES[answer.status])
+        if self._way == "in a list":
+            (said,) = said
+            if "error" in said:
+                return Told(said["error"]["code"])
+        elif self._way == "as instances":  # where an answer with one field is that field's value
             said = {"value": said["predictions"][0]}
         elif self._way == "as tensors":
             said = {"value": said["outputs"][0]["data"][0]}
@@ -70,7 +86,9 @@ class ByHttp:
             eventually(lambda: self.waiting() == 1, "it waits")
 
     def waiting(self) -> int:
-        lines = httpx.get(f"http://127.0.0.1:{self._port}/metrics", trust_env=False).text.splitlines()
+        with self._wire() as wire:
+            wire.send(get("/metrics"))
+            lines = wire.read().body.decode().splitlines()
         return int(next(float(line.split()[1]) for line in lines if line.startswith("timebound_requests_pending ")))
 
     @contextmanager
@@ -79,25 +97,60 @@ class ByHttp:
         headers += [f"Idempotency-Key: {self._way}-{key}"] if key is not None else []
         if self._way == "behind a proxy":
             headers += [f"X-Request-Start: t={time.time():.3f}", "X-Forwarded-For: 192.0.2.7"]
-        if self._way == "as instances":
-            body = {"instances": [body]}
-        elif self._way == "as tensors":
-            body = {"inputs": [{"name": n, "shape": [1], "datatype": KINDS[n], "data": [v]} for n, v in body.items()]}
-        request = post("/wait", body, *headers)
-        target = {"with a query string": b"/wait?a=1&b", "with the whole address": b"http://host:80/wait"}
-        target |= {"with escapes": b"/w%61it", "by its name": b"/predictions/waits"}
-        target |= {"as instances": b"/v1/models/waits:predict", "as tensors": b"/v2/models/waits/infer"}
-        target |= {"as SageMaker asks": b"/invocations"}
-        request = request.replace(b" /wait ", b" %b " % target.get(self._way, b"/wait"), 1)
-        if self._way == "in chunks":
-            request = in_chunks(request)
-        elif self._way == "by HTTP/1.0":
-            request = request.replace(b" HTTP/1.1", b" HTTP/1.0", 1)
-        with Wire(self._port) as wire:
+        request = written(self._way, body, headers)
+        with self._wire() as wire:
             wire.send(*([get("/livez")] if self._way == "pipelined" else []), request)
             if self._way == "pipelined":
                 wire.read()
             yield wire
+
+    def _wire(self) -> Wire:
+        """A connection, brought in the way's own manner."""
+        wire = Wire(self._port)
+        if self._way == "announced by a proxy":
+            wire.send(b"PROXY TCP4 192.0.2.7 10.0.0.1 5123 80\r\n")
+        elif self._way == "with TLS":
+            wire.encrypt()
+        elif self._way == "by the operator's socket":
+            wire.move_to(find(self._port))
+        return wire
+
+
+TARGETS = {
+    "with a query string": b"/wait?a=1&b",
+    "with the whole address": b"http://host:80/wait",
+    "with escapes": b"/w%61it",
+    "by its name": b"/predictions/waits",
+    "by a version's path": b"/predictions/waits/1",
+    "as instances": b"/v1/models/waits:predict",
+    "as tensors": b"/v2/models/waits/infer",
+    "as SageMaker asks": b"/invocations",
+    "in a list": b"/predictions/waits:batch",
+    "as TorchServe asks": b"/predictions/waits",
+}
+
+
+def written(way: str, body: dict[str, Any], headers: list[str]) -> bytes:
+    """A request with this body, as it is written by one of the ways."""
+    content: Any = body
+    if way == "as instances":
+        content = {"instances": [body]}
+    elif way == "in a list":
+        content = [body]
+    elif way == "as tensors":
+        content = {"inputs": [{"name": n, "shape": [1], "datatype": KINDS[n], "data": [v]} for n, v in body.items()]}
+    elif way == "by a query":
+        return get(f"/wait?{urlencode(body)}", *headers[:1], *headers[2:])
+    elif way.startswith("as a form"):
+        part = 'Content-Disposition: form-data; name="{}"\r\n\r\n{}\r\n'
+        parts = "".join("--x\r\n" + part.format(*field) for field in body.items()) + "--x--\r\n"
+        media = "multipart/form-data; boundary=x" if way.endswith("parts") else "application/x-www-form-urlencoded"
+        content = (parts if way.endswith("parts") else urlencode(body)).encode()
+        headers = [headers[0], f"Content-Type: {media}", *headers[2:]]
+    request = post("/wait", content, *headers).replace(b" /wait ", b" %b " % TARGETS.get(way, b"/wait"), 1)
+    if way == "by HTTP/1.0":
+        return request.replace(b" HTTP/1.1", b" HTTP/1.0", 1)
+    return in_chunks(request) if way == "in chunks" else request
 
 
 def in_chunks(request: bytes) -> bytes:
@@ -193,13 +246,33 @@ def serving_all() -> Iterator[Serving]:
 def open_way(way: str, folder: Path) -> Iterator[Way]:
     """A server of its own of `tests/models/waits.py`, asked as a guest or without a port."""
     target = MODELS / "waits.py"
-    if way == "as a guest":
+    if way in SERVERS:
+        with Serving(*_own_server(way, folder), environment={"TAKES_QUERIES": ""} if "query" in way else {}) as serving:
+            yield ByHttp(serving.port, way)
+    elif way == "as a guest":
         with hosted(folder, target, f", max_body={MAX_BODY}") as (_, port):
             eventually(lambda: _is_ready(port), "the guest is ready")
             yield ByHttp(port, way)
     else:
         with _in_a_thread(lambda: tb.Gateway(target, workers=1, profiles="none")) as (gateway, loop):
             yield ByGateway(gateway, loop)
+
+
+def _own_server(way: str, folder: Path) -> list[str | Path]:
+    options: list[str | Path] = ["--workers", "1", "--max-body", str(MAX_BODY)]
+    if way == "by a query":
+        return [MODELS / "waits.py", *options]
+    if way == "announced by a proxy":
+        return [MODELS / "waits.py", *options, "--trusted-proxies", "127.0.0.1", "--proxy-protocol"]
+    if way == "with TLS":
+        make_certificate(folder, "localhost")
+        return [MODELS / "waits.py", *options, "--tls-cert", folder / "cert.pem", "--tls-key", folder / "key.pem"]
+    archive = folder / "waits.mar"
+    said = {"model": {"modelName": "waits", "modelVersion": "1", "handler": "waits_handler.py:handle"}}
+    with ZipFile(archive, "w") as file:
+        file.writestr("MAR-INF/MANIFEST.json", json.dumps({"archiverVersion": "0.12", "runtime": "python", **said}))
+        file.write(MODELS / "handlers" / "waits" / "waits_handler.py", "waits_handler.py")
+    return [archive, *options]
 
 
 def _is_ready(port: int) -> bool:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Self
 
 from tests.unread import is_read
@@ -40,6 +42,19 @@ class Wire:
 
     def close(self) -> None:
         self._socket.close()
+
+    def encrypt(self) -> None:
+        """Speak TLS from here on, whatever certificate is shown."""
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        self._socket = context.wrap_socket(self._socket)
+
+    def move_to(self, path: Path | None) -> None:
+        """Talk to this Unix socket instead."""
+        self._socket.close()
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.settimeout(_PATIENCE_S)
+        self._socket.connect(str(path))
 
     def send(self, *parts: bytes) -> None:
         """Send these bytes, all of them, in one go."""

@@ -16,6 +16,7 @@ def pass_through(gate: str) -> None:
 class Waits(tb.Model):
     path = "/wait"
     deadline = 50.0
+    methods = ("GET", "POST") if "TAKES_QUERIES" in os.environ else ("POST",)
     example = {"value": 0}  # noqa: RUF012 - read once, never changed
 
     class Request(tb.Struct):
