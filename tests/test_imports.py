@@ -64,9 +64,10 @@ ALLOWED: Mapping[str, set[str]] = {
     "admission": BASE,
     "reading": BASE | {"body", "form", "schema", "store", "workers"},
     "releases": BASE | {"target", "versions", "workers"},
+    "asking": BASE | {"body", "catalogue", "reading", "requests"},
     "gateway": BASE
     | NOUNS
-    | {"catalogue", "handlers", "reading", "releases", "requests", "scheduler", "store", "target", "workers"},
+    | {"asking", "catalogue", "handlers", "reading", "releases", "requests", "scheduler", "store", "target", "workers"},
     "http": BASE
     | {"versions", "operator_socket"}
     | {
@@ -105,7 +106,7 @@ ALLOWED: Mapping[str, set[str]] = {
     "program": BASE | {"importer", "client", "config", "gateway", "lab", "log", "model", "server", "target"},
     "testing": BASE | {"app_settings", "model", "program", "target", "workers"},
     "guest": BASE | NOUNS | {"gateway", "http", "server"},
-    "ray": {"errors", "config", "log", "gateway", "guest"},
+    "ray": {"errors", "config", "log", "asking", "guest"},
     "cli": {
         "handlers",
         "admission",

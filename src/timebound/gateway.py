@@ -14,33 +14,31 @@ import logging
 import os
 import sys
 from collections.abc import Callable
-from itertools import count
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from timebound import versions
-from timebound.body import FirstLook
+from timebound.asking import Answer, Asking
 from timebound.catalogue import Catalogue
-from timebound.clock import MonotonicClock, is_length, wall
+from timebound.clock import MonotonicClock, wall
 from timebound.config import Config, of_options
-from timebound.errors import BadInput, DeadlineMissed, RequestError, SetupError
+from timebound.errors import SetupError
 from timebound.events import Events
 from timebound.handlers.store import LIST
 from timebound.machine.cores import cores as usable_cores
 from timebound.machine.gpus import chosen, gpus
 from timebound.profile import ProfileFile, this_machine
-from timebound.reading import LIGHT, Looked, Reading, is_heavy
+from timebound.reading import Reading
 from timebound.releases import Releases
 from timebound.requests.dispatcher import Dispatcher
-from timebound.requests.identity import Identity, check_key
 from timebound.scheduler import POLICIES, Policy, Scheduler
 from timebound.scheduler.offered import Offered, waiting_s
 from timebound.scheduler.outlook import outlook
 from timebound.store.base import open_store
 from timebound.target import shown
-from timebound.types import Body, ModelInfo, Quality, Question, Result, Source
+from timebound.types import ModelInfo
 from timebound.versions import Traffic
 from timebound.workers.crew import Recycling
 from timebound.workers.messages import WorkerPlan
@@ -49,26 +47,6 @@ from timebound.workers.supervisor import Supervisor
 from timebound.workers.understudy import Understudy
 
 log = logging.getLogger("timebound.gateway")
-
-
-class Answer(msgspec.Struct, frozen=True):
-    """What a model answered, and how that came about."""
-
-    body: bytes
-    media: str
-    quality: Quality
-    source: Source
-    members: int
-    of_members: int
-    batch_size: int
-    version: str
-    headers: dict[str, str] = {}
-    """Those that the model gave with a `timebound.Reply`."""
-
-    @property
-    def value(self) -> Any:
-        """The answer itself: what its JSON says, or the bytes if it is none."""
-        return msgspec.json.decode(self.body) if self.media == "application/json" else self.body
 
 
 class Gateway:
@@ -119,6 +97,9 @@ class Gateway:
             profiles=self._profiles,
         )
         self.catalogue.listen(self.requests.add_model, self.requests.remove_model)
+        self._asking = Asking(
+            self.catalogue, self.requests, self.reading, clock=self.clock, max_deadline_s=config.max_deadline
+        )
         self.supervisor = Supervisor(
             self._plan(cores or usable_cores()),
             dispatch=self.requests,
@@ -137,8 +118,6 @@ class Gateway:
         """Whether it will close soon: not ready, though it still answers."""
         self._offered = Offered()
         self._began = self.clock.now()
-        self._numbers = count(1)
-        self._looks: dict[str, tuple[FirstLook | None, Identity]] = {}
 
     def _plan(self, cores: int) -> WorkerPlan:
         config = self.config
@@ -154,8 +133,8 @@ class Gateway:
             app=dict(config.app),
             engines=config.engines,
             modes=config.modes,
-            log_level="debug" if config.debug else config.log_level,
-            log_json=logs_json(config),
+            log_level=config.least_logged,
+            log_json=config.logs_json,
             log_colour=sys.stderr.isatty(),
             versions=versions.to_load(self.releases.traffic),
             load_timeout_s=config.load_timeout,
@@ -225,9 +204,6 @@ class Gateway:
         self.unloaded = {name: [info for info in models if info.base == name] for name in self.unloaded}
         models = [info for info in models if info.base not in self.unloaded]
         self.catalogue.update(models, self.releases.traffic)
-        self._looks = {
-            info.name: (FirstLook(info) if info.body is Body.JSON else None, Identity(info)) for info in models
-        }
         self.store.hurry(self.catalogue.shortest_s)
 
     # ------------------------------------------------------------------ what it is asked
@@ -240,58 +216,7 @@ class Gateway:
         `deadline` is in seconds from now; without, it is the model's own. Items with the same `key` are one request.
         Raises a `RequestError` that says why there is no answer. Who stops waiting has left, as a client would.
         """
-        question = await self._question(model, item, deadline, key, priority)
-        answer: asyncio.Future[Result | RequestError] = asyncio.get_running_loop().create_future()
-
-        def deliver(result: Result | RequestError) -> None:
-            if not answer.done():
-                answer.set_result(result)
-
-        attempt = self.requests.submit(question, deliver)
-        try:
-            result = await answer
-        except asyncio.CancelledError:
-            self.requests.gone(attempt)
-            raise
-        if isinstance(result, RequestError):
-            raise result
-        return _answer(result)
-
-    async def _question(
-        self, model: str, item: Any, deadline: float | None, key: str | None, priority: int
-    ) -> Question:
-        if not self._looks:
-            raise RequestError("the gateway is not started; write: async with tb.Gateway(...)", code="not_ready")
-        if model not in self._looks:
-            names = ", ".join(self.catalogue.names) or "none yet"
-            raise RequestError(f"there is no model {model!r}; served are: {names}", code="unknown_model")
-        if deadline is not None and not is_length(deadline):
-            raise BadInput(f"the deadline is {deadline!r}; give a number of seconds above zero, such as deadline=0.25")
-        if not isinstance(priority, int):
-            raise BadInput(f"the priority is {priority!r}; give a whole number, such as priority=1")
-        body = bytes(item) if isinstance(item, bytes | bytearray | memoryview) else msgspec.json.encode(item)
-        now, limit_s = self.clock.now(), self.catalogue.models[model].deadline_s if deadline is None else deadline
-        until = now + min(limit_s, self.config.max_deadline)
-        shape, identity = self._looks[model]
-        found, size, fingerprint = None, 1.0, b""
-        needs_print, info = key is not None or identity.is_by_content, self.catalogue.models[model]
-        if len(body) > LIGHT and is_heavy(body, info, needs_print=needs_print):
-            found, size, fingerprint = await self._looked(info, body, until - now, needs_print=needs_print)
-        elif shape is not None:
-            found, size = shape.check(body)
-        key = key or found or None
-        if key is not None:
-            check_key(key)
-        if key is not None or identity.is_by_content:
-            key, fingerprint = identity.of(key, body, fingerprint)
-        return Question(f"ask-{next(self._numbers):x}", model, body, now, until, key, size, priority, fingerprint)
-
-    async def _looked(self, info: ModelInfo, body: bytes, limit_s: float, *, needs_print: bool) -> Looked:
-        try:
-            looked = self.reading.looked(info, body, needs_print=needs_print, until=self.clock.now() + limit_s)
-            return await asyncio.wait_for(looked, limit_s)
-        except TimeoutError:
-            raise DeadlineMissed("the deadline came while the body was read") from None
+        return await self._asking.ask(model, item, deadline, key, priority)
 
     # ------------------------------------------------------------------ what the operator asks
 
@@ -327,8 +252,6 @@ class Gateway:
             raise SetupError("it is the last model; stop the server instead")
         self.unloaded[model] = gone
         self.catalogue.update(rest, self.releases.traffic)
-        for info in gone:
-            self._looks.pop(info.name, None)
 
     def traffic(self, model: str) -> Traffic:
         """How a model's requests are divided among its versions now."""
@@ -415,36 +338,12 @@ class Gateway:
         }
 
 
-def logs_json(config: Config) -> bool:
-    """Whether log lines are JSON: as the option says, else by whether a person is watching."""
-    return config.log_format == "json" or (config.log_format == "auto" and not sys.stderr.isatty())
-
-
 def _policy(chosen: str | Policy | None) -> Policy | None:
     if not isinstance(chosen, str):
         return chosen
     if chosen not in POLICIES:
         raise SetupError(f"there is no policy {chosen!r}; known are {', '.join(POLICIES)}")
     return POLICIES[chosen]()
-
-
-def _answer(result: Result) -> Answer:
-    outcome = result.outcome
-    if outcome.code:
-        facts: dict[str, Any] = msgspec.json.decode(outcome.body)
-        kind = BadInput if outcome.code == BadInput.code else RequestError
-        raise kind(facts["detail"], code=outcome.code, field=facts["field"])
-    return Answer(
-        outcome.body,
-        outcome.media,
-        result.quality,
-        result.source,
-        result.members,
-        result.of_members,
-        result.batch_size,
-        result.version,
-        dict(line.split(": ", 1) for line in outcome.headers.splitlines()),
-    )
 
 
 def _profile_file(config: Config, target: Path) -> ProfileFile | None:

@@ -29,15 +29,13 @@ def serve(model: Served, **options: Any) -> int:
     """
     # Imported here: whoever only starts a server beside a program needs no web server in it.
     from timebound.config import of_options
-    from timebound.gateway import logs_json
     from timebound.log import set_up_logging
     from timebound.server import run
     from timebound.target import check_target
 
     target, config = target_of(model), of_options(options)
     check_target(target)
-    level = "debug" if config.debug else config.log_level
-    set_up_logging(level, as_json=logs_json(config), is_threaded=True)
+    set_up_logging(config.least_logged, as_json=config.logs_json, is_threaded=True)
     return run(target, config)
 
 

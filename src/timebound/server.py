@@ -17,7 +17,7 @@ from timebound.admission import Gate
 from timebound.clock import wall
 from timebound.config import Config
 from timebound.errors import SetupError
-from timebound.gateway import Gateway, logs_json
+from timebound.gateway import Gateway
 from timebound.http.front import HttpFront
 from timebound.http.history import Kept
 from timebound.machine.nvml import open_cards
@@ -79,7 +79,7 @@ class Server:
             gateway.catalogue.models.values,
             open_cards(gateway.supervisor.plan.gpus),
         )
-        self.signals = Signals(gateway.events, lambda now: Look(*gateway.load(now)), is_told=logs_json(config))
+        self.signals = Signals(gateway.events, lambda now: Look(*gateway.load(now)), is_told=config.logs_json)
         self.metrics.gauges |= self.signals.gauges()
         self._access_log: AccessLog | None = None
         if config.access_log:

@@ -68,8 +68,7 @@ def run(chosen: argparse.Namespace) -> int:
     check_target(target)
     chosen.debug = config.debug  # wherever it was set, mistakes are shown with their traceback
     # Imported late: --help and mistakes in the options answer without the web server's import time.
-    from timebound.gateway import logs_json
     from timebound.server import run as run_server
 
-    set_up_logging("debug" if config.debug else config.log_level, as_json=logs_json(config), is_threaded=True)
+    set_up_logging(config.least_logged, as_json=config.logs_json, is_threaded=True)
     return run_server(target, config)

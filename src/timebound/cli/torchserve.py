@@ -83,10 +83,9 @@ def _serve(chosen: argparse.Namespace) -> int:
     config = configuration(flags)
     chosen.debug = config.debug
     # Imported late: --help and mistakes in the options answer without the web server's import time.
-    from timebound.gateway import logs_json
     from timebound.server import run as run_server
 
-    set_up_logging("debug" if config.debug else config.log_level, as_json=logs_json(config), is_threaded=True)
+    set_up_logging(config.least_logged, as_json=config.logs_json, is_threaded=True)
     for ignored in _ignored(chosen, told):
         log.warning("%s", ignored)
     if not told.decodes:

@@ -60,10 +60,9 @@ def run(chosen: argparse.Namespace) -> int:
         )
     chosen.debug = config.debug
     from timebound.clock import MonotonicClock  # late, as for `serve`: --help answers at once
-    from timebound.gateway import logs_json
     from timebound.stack.stack import Plan, Stack
 
-    set_up_logging("debug" if config.debug else config.log_level, as_json=logs_json(config), is_threaded=True)
+    set_up_logging(config.least_logged, as_json=config.logs_json, is_threaded=True)
     given = {name: value for name, value in flags.items() if name not in _OURS}
     plan = Plan(
         arguments=[str(chosen.target), *_as_flags(given)],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any
@@ -284,6 +285,16 @@ class Config:
         "auto", one_of(*FORMATS), "format of log lines: human, json, or auto (human on a terminal, else json)"
     )
     debug: bool = _option(False, TRUTH, "show tracebacks of mistakes in the set-up, and log at level debug")
+
+    @property
+    def least_logged(self) -> str:
+        """The level of the least severe lines to log."""
+        return "debug" if self.debug else self.log_level
+
+    @property
+    def logs_json(self) -> bool:
+        """Whether log lines are JSON: as the option says, else by whether a person is watching."""
+        return self.log_format == "json" or (self.log_format == "auto" and not sys.stderr.isatty())
 
     app: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """The app's own settings; some are secrets."""

@@ -9,9 +9,9 @@ from typing import Any
 
 import ray
 
+from timebound.asking import Answer
 from timebound.config import resolve
 from timebound.errors import SetupError
-from timebound.gateway import Answer, logs_json
 from timebound.guest import Guest
 from timebound.log import set_up_logging
 from timebound.ray.node import NICE_CURE, findings
@@ -33,9 +33,8 @@ class Replica:
 
     def __init__(self, target: str, options: dict[str, Any]) -> None:
         config = resolve(options, os.environ, None)
-        level = "debug" if config.debug else config.log_level
         # Only our own lines: Ray has set up its own.
-        set_up_logging(level, as_json=logs_json(config), is_threaded=True, name="timebound")
+        set_up_logging(config.least_logged, as_json=config.logs_json, is_threaded=True, name="timebound")
         for sentence in findings(os.environ):
             log.warning("%s", sentence)
         self._guest = Guest(Path(target), config, cores=_cores())
