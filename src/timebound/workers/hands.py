@@ -17,13 +17,13 @@ import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 
 import msgspec
 
 from timebound.clock import Clock
-from timebound.types import Loss, Outcome
+from timebound.types import Loss
 from timebound.workers import hand as own
+from timebound.workers.hired import Hired, Order, Part
 from timebound.workers.messages import WorkerPlan
 from timebound.workers.spawn import spawn
 from timebound.workers.staging import Area, Form
@@ -39,10 +39,6 @@ _HANG_FACTOR = 10.0
 """A hand hangs at an item that takes so many times longer than any lately, and longer than its order allows."""
 _FORGETS = 0.98
 """With each part, the longest time counts less."""
-_WAITS = "RD"
-"""For a core, or for a disk: nothing that it could do about it."""
-_COMPUTES, _PATIENCE = 0.5, 10.0
-"""One that runs must also have computed for this share of that time, or have been given so many times more."""
 _OWN_DOING_DEATHS, _DEATHS = 2, 3
 """So many crashes alone prove an item guilty; so many deaths if it was killed from outside each time."""
 _MOST_FAILURES = 5
@@ -52,60 +48,6 @@ _NO_PROCESS_S = 10.0
 """After the system refused to start one."""
 _LARGEST_PART = 64
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
-
-
-class Order:
-    """One batch while it is prepared: what hands said of it, by place."""
-
-    def __init__(self, slot: int, model: str, *, hang_s: float, is_suspect: bool) -> None:
-        self.slot = slot
-        self.model = model
-        self.hang_s = hang_s
-        """A hand may be at one item for so long at least."""
-        self.is_suspect = is_suspect
-        """Whether one of its items may have killed a worker."""
-        self.left = 0
-        """Parts that are not done."""
-        self.outcomes: dict[int, Outcome] = {}
-        """Of refused items."""
-        self.odd: list[int] = []
-        """Items to be prepared in the worker."""
-        self.killers: dict[int, list[Loss]] = {}
-        """Items that hands died of, and how."""
-        self.deaths: dict[int, list[Loss]] = {}
-        self.news = threading.Event()
-
-
-class Part:
-    """Some items of an order, for one hand: (offset and length of the body, place)."""
-
-    def __init__(self, order: Order, items: Sequence[tuple[int, int, int]]) -> None:
-        self.order = order
-        self.items = list(items)
-
-    @property
-    def is_risky(self) -> bool:
-        """Whether a hand has died of it before."""
-        return bool(self.order.deaths) and any(place in self.order.deaths for _, _, place in self.items)
-
-
-class _Hired:
-    """A hand as its worker sees it."""
-
-    def __init__(self, number: int, sock: socket.socket, pid: int) -> None:
-        self.number = number
-        self.sock = sock
-        self.pid = pid
-        self.end = _end_of(pid)
-        """A file that is readable once it has ended: what it has started itself may keep its socket open."""
-        self.parts: deque[Part] = deque()
-        """What it is at, and perhaps the next one."""
-        self.given = 0.0
-        """When it could begin with what it is at."""
-        self.is_up = False
-        self.ended_as: Loss | None = None
-        self.seen: tuple[float, float] | None = None
-        """At the first suspicious look: since when it was at its item, and the seconds of a core it had used."""
 
 
 class Hands:
@@ -123,8 +65,8 @@ class Hands:
         os.ftruncate(self._board_file, count * 16)
         self._board = own.Board(self._board_file, count)
         self._lock = threading.RLock()
-        self._hired: dict[int, _Hired] = {}
-        self._idle: list[_Hired] = []
+        self._hired: dict[int, Hired] = {}
+        self._idle: list[Hired] = []
         self._parts: deque[Part] = deque()
         self._to_hire: list[tuple[float, int]] = [(0.0, number) for number in range(count)]
         self._failures = 0
@@ -213,27 +155,14 @@ class Hands:
                 if not hired.parts or hired.ended_as is not None:
                     continue
                 limit_s = max(hired.parts[0].order.hang_s, _HANG_FACTOR * self._slowest_s)
-                if now - since < limit_s:
-                    continue
-                state, used_s = _state_of(hired.pid)
-                if hired.seen is None or hired.seen[0] != since:
-                    hired.seen = since, used_s
-                    continue
-                if (
-                    state in _WAITS
-                    and used_s - hired.seen[1] < _COMPUTES * limit_s
-                    and now - since < _PATIENCE * limit_s
-                ):
-                    continue
-                hired.ended_as = Loss.STOPPED if state in "Tt" else Loss.HUNG
-                os.kill(hired.pid, signal.SIGKILL)
+                if hired.hangs(since, now, limit_s):
+                    hired.kill(Loss.STOPPED if hired.is_stopped else Loss.HUNG)
 
     def _end_stopped(self) -> None:
         """End hands that somebody has stopped (SIGSTOP) on their way: the next ones come at once."""
         for hired in [each for each in self._hired.values() if not each.is_up and each.ended_as is None]:
-            if _state_of(hired.pid)[0] in "Tt":
-                hired.ended_as = Loss.STOPPED
-                os.kill(hired.pid, signal.SIGKILL)
+            if hired.is_stopped:
+                hired.kill(Loss.STOPPED)
 
     def close(self) -> None:
         """End them."""
@@ -252,7 +181,7 @@ class Hands:
             self._hire_who_is_due()
             pause_s = max(0.0, min(when for when, _ in self._to_hire) - self._clock.now()) if self._to_hire else None
             for key, _ in self._selector.select(pause_s):
-                hired: _Hired | None = key.data
+                hired: Hired | None = key.data
                 if hired is None:  # the bell: they are closed
                     continue
                 if key.fileobj is not hired.sock:
@@ -268,7 +197,7 @@ class Hands:
                     self._lost(hired)
         self._bury_all()
 
-    def _ended(self, hired: _Hired) -> None:
+    def _ended(self, hired: Hired) -> None:
         """Its process is gone: after what it has still said comes the end, whoever else has its socket."""
         if hired.end is not None:
             self._selector.unregister(hired.end)
@@ -277,7 +206,7 @@ class Hands:
             with suppress(OSError):
                 hired.sock.shutdown(socket.SHUT_RDWR)
 
-    def _hear(self, hired: _Hired, reply: own.Reply) -> None:
+    def _hear(self, hired: Hired, reply: own.Reply) -> None:
         with self._lock:
             if isinstance(reply, own.Learned):
                 self._failures, hired.is_up = 0, True
@@ -309,17 +238,17 @@ class Hands:
             hired.parts.append(part)
             self._send(hired, own.Piece(part.order.slot, part.order.model, part.items))
 
-    def _next_in_line(self) -> _Hired | None:
+    def _next_in_line(self) -> Hired | None:
         """Where much waits, a hand that is busy gets its next part early, and need not wait for this process."""
         if len(self._parts) <= self.up:
             return None
         return next((hired for hired in self._hired.values() if hired.is_up and len(hired.parts) == 1), None)
 
-    def _send(self, hired: _Hired, task: own.Task) -> None:
+    def _send(self, hired: Hired, task: own.Task) -> None:
         with suppress(OSError):  # it is gone, which the foreman hears
             hired.sock.send(self._encoder.encode(task))
 
-    def _lost(self, hired: _Hired) -> None:
+    def _lost(self, hired: Hired) -> None:
         """A hand is gone: look into what it was at, and have another one come."""
         self._ended(hired)
         self._selector.unregister(hired.sock)
@@ -409,7 +338,7 @@ class Hands:
                 if file is not None:
                     self._selector.register(file, selectors.EVENT_READ, hired)
 
-    def _hire(self, number: int) -> _Hired:
+    def _hire(self, number: int) -> Hired:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         for end in (ours, theirs):
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * own.MESSAGE_BYTES)
@@ -419,7 +348,7 @@ class Hands:
         # No GPU for it: a context there would cost memory, and a process that computes there slows the worker down.
         environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", **dict.fromkeys(_THREADS, "1")}
         try:
-            return _Hired(number, ours, spawn(command, environment, {file: file for file in files}))
+            return Hired(number, ours, spawn(command, environment, {file: file for file in files}))
         except BaseException:
             ours.close()
             raise
@@ -434,20 +363,3 @@ class Hands:
         self._bell.close()
         self._selector.close()
         os.close(self._board_file)
-
-
-def _end_of(pid: int) -> int | None:
-    """A file that says when a process has ended; None where the system has no such files."""
-    try:
-        return os.pidfd_open(pid)
-    except OSError:
-        return None
-
-
-def _state_of(pid: int) -> tuple[str, float]:
-    """What the kernel says a process does, by its letter, and the seconds of a core that it has used."""
-    try:
-        state, *rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return "X", 0.0
-    return state, sum(map(int, rest[10:12])) / os.sysconf("SC_CLK_TCK")

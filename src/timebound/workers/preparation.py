@@ -13,7 +13,8 @@ from timebound.importer import describe
 from timebound.model import Model, example_body
 from timebound.types import ModelInfo
 from timebound.workers.failures import failure, item_failure
-from timebound.workers.hands import Hands, Order
+from timebound.workers.hands import Hands
+from timebound.workers.hired import Order
 from timebound.workers.runner import CAUGHT, Prepared, Runner
 from timebound.workers.staging import Form, Rows
 
