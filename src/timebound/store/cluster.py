@@ -29,7 +29,7 @@ from timebound.store.link import Link
 from timebound.store.listing import Listing
 from timebound.store.memory import Memory
 from timebound.store.scripts import Place
-from timebound.store.shared import Shared
+from timebound.store.shared import Shared, open_by
 
 try:
     from timebound.store.lane import Lane, Nodes, OnNodes
@@ -56,16 +56,7 @@ def tags() -> list[str]:
 
 def open_store(config: Config, *, clock: Clock, events: Events, loop: asyncio.AbstractEventLoop) -> Cluster:
     """The cluster of the options' URL; raises `SetupError` if that cannot be read."""
-    return Cluster(
-        config.store,
-        near=Memory(config.store_memory, clock),
-        clock=clock,
-        events=events,
-        loop=loop,
-        namespace=config.store_namespace,
-        lease_s=config.store_lease,
-        patience_s=config.store_patience,
-    )
+    return open_by(Cluster, config, clock=clock, events=events, loop=loop)
 
 
 class Cluster:

@@ -24,7 +24,7 @@ from redis.backoff import NoBackoff
 from redis.credentials import CredentialProvider
 
 from timebound.store.address import Address
-from timebound.store.line import CONNECT_S, LATE_S, Done, Down, Line, Report
+from timebound.store.line import CONNECT_S, LATE_S, Done, Down, Line, Report, reply_to_come
 from timebound.store.refusal import explain
 
 _ENDED = (
@@ -276,16 +276,7 @@ class Lane(Line):
         return await self._reply(command)
 
     def _reply(self, command: tuple[Any, ...]) -> asyncio.Future[Any]:
-        reply: asyncio.Future[Any] = self._loop.create_future()
-
-        def done(value: Any) -> None:
-            if reply.done():
-                return
-            if isinstance(value, Exception):
-                reply.set_exception(value)
-            else:
-                reply.set_result(value)
-
+        reply, done = reply_to_come(self._loop)
         self._put(done, command)
         return reply
 

@@ -24,6 +24,21 @@ class Down(Exception):
     """There is no connection, or it broke before the reply came; its text says why, where that is known."""
 
 
+def reply_to_come(loop: asyncio.AbstractEventLoop) -> tuple[asyncio.Future[Any], Done]:
+    """A reply to wait for, and what makes it come; an exception in its place is raised."""
+    reply: asyncio.Future[Any] = loop.create_future()
+
+    def done(value: Any) -> None:
+        if reply.done():
+            return
+        if isinstance(value, Exception):
+            reply.set_exception(value)
+        else:
+            reply.set_result(value)
+
+    return reply, done
+
+
 class Report:
     """Tells in the log when one of several lines is lost, and when all are there again."""
 

@@ -19,7 +19,7 @@ from typing import Any
 import hiredis
 
 from timebound.store.address import Address
-from timebound.store.line import CONNECT_S, LATE_S, Done, Down, Line, Report, log
+from timebound.store.line import CONNECT_S, LATE_S, Done, Down, Line, Report, log, reply_to_come
 from timebound.store.refusal import explain
 
 _ENDED = ("READONLY", "LOADING", "MASTERDOWN", "NOSCRIPT", "CLUSTERDOWN", "UNBLOCKED", "MISCONF", "NOREPLICAS")
@@ -174,16 +174,7 @@ class _Wire(asyncio.Protocol):
 
     def ask(self, command: tuple[Any, ...]) -> asyncio.Future[Any]:
         """The reply to come, or the exception in its place; nothing is replied to a subscription."""
-        reply: asyncio.Future[Any] = self._loop.create_future()
-
-        def done(value: Any) -> None:
-            if reply.done():
-                return
-            if isinstance(value, Exception):
-                reply.set_exception(value)
-            else:
-                reply.set_result(value)
-
+        reply, done = reply_to_come(self._loop)
         self.send(done, command)
         if command[0] == "SUBSCRIBE":
             reply.set_result(None)

@@ -14,21 +14,12 @@ from timebound.store.lease import OwnKey
 from timebound.store.link import Link
 from timebound.store.memory import Memory
 from timebound.store.scripts import Place
-from timebound.store.shared import Shared
+from timebound.store.shared import Shared, open_by
 
 
 def open_store(config: Config, *, clock: Clock, events: Events, loop: asyncio.AbstractEventLoop) -> Shared:
     """The Redis of the options' URL; raises `SetupError` if that cannot be read."""
-    return open_redis(
-        config.store,
-        near=Memory(config.store_memory, clock),
-        clock=clock,
-        events=events,
-        loop=loop,
-        namespace=config.store_namespace,
-        lease_s=config.store_lease,
-        patience_s=config.store_patience,
-    )
+    return open_by(open_redis, config, clock=clock, events=events, loop=loop)
 
 
 def open_redis(

@@ -17,12 +17,13 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import hiredis
 import msgspec
 
 from timebound.clock import Clock
+from timebound.config import Config
 from timebound.errors import SetupError
 from timebound.events import Events, NotKept, TakenOver
 from timebound.store import scripts
@@ -35,6 +36,7 @@ from timebound.store.memory import Memory
 from timebound.store.refusal import explain
 from timebound.store.scripts import SHA, Place
 from timebound.store.value import LONGEST, UnknownLayout, Unreadable, decode, encode
+from timebound.store.work import Task, Work
 from timebound.store.writer import Writer
 from timebound.types import Quality
 
@@ -48,23 +50,24 @@ _LOOK_S, _LOOKS_PER_S = 0.25, 2000
 """How often a request that waits for another gateway looks whether that still lives, and all of them together."""
 
 
+Opened = TypeVar("Opened")
+
+
+def open_by(make: Callable[..., Opened], config: Config, **wiring: Any) -> Opened:
+    """Make the shared store that the options ask for; `wiring` is `clock`, `events` and `loop`."""
+    return make(
+        config.store,
+        near=Memory(config.store_memory, wiring["clock"]),
+        namespace=config.store_namespace,
+        lease_s=config.store_lease,
+        patience_s=config.store_patience,
+        **wiring,
+    )
+
+
 class _Waiter(msgspec.Struct, eq=False):
     fingerprint: bytes
     settle: Settle
-
-
-class _Work(msgspec.Struct):
-    """What this gateway computes: for how many of its own requests, and how many more are asking Redis for it now.
-
-    Two requests of one gateway can have the same key when the client of the first has left. The claim in Redis is the
-    gateway's, so it is freed only when none of them needs it.
-    """
-
-    fingerprint: bytes
-    holders: int = 0
-    asking: int = 0
-    is_ours: bool = False
-    """Whether the claim in Redis may be ours."""
 
 
 class Shared:
@@ -89,7 +92,7 @@ class Shared:
         self._events = events
         self._loop = loop
         self._shown = shown
-        self._working: dict[Key, _Work] = {}
+        self._work = Work(self._free)
         self._waiting: dict[Key, list[_Waiter]] = {}  # what others compute for us
         self._waiters = 0
         self._has_told_of_garbage = False
@@ -111,9 +114,7 @@ class Shared:
     async def stop(self) -> None:
         if self._renewal is not None:
             self._renewal.cancel()
-        for key in list(self._working):
-            del self._working[key]
-            self._free(key)
+        self._work.stop()
         self._line.send(None, *self._lease.go())
         await self._line.stop()
         self._writer.give_up()
@@ -178,9 +179,9 @@ class Shared:
         self._lease.was_taken()
         self._refusal = None
         self._renew()
-        for key, work in self._working.items():
+        for key, fingerprint in self._work:
             # Others shall join what is in work here. If one of them was faster, both compute it; that is all.
-            self._send_claim(key, work.fingerprint, None)
+            self._send_claim(key, fingerprint, None)
 
     def _down(self, reason: str) -> None:
         if self._renewal is not None:
@@ -189,7 +190,7 @@ class Shared:
         waiting, self._waiting, self._waiters = self._waiting, {}, 0
         for key, waiters in waiting.items():
             for waiter in waiters:
-                self._hold(key, waiter.fingerprint)
+                self._work.hold(key, waiter.fingerprint)
                 waiter.settle(UNAVAILABLE)
 
     # ------------------------------------------------------------------ claims
@@ -199,35 +200,20 @@ class Shared:
         if known is not None:
             settle(known)
         elif not self._line.is_up:
-            self._hold(key, fingerprint)
+            self._work.hold(key, fingerprint)
             settle(UNAVAILABLE)
         else:
             self._ask(key, fingerprint, partial(self._claimed, key, fingerprint, settle))
 
-    def _hold(self, key: Key, fingerprint: bytes) -> None:
-        """One more request of this gateway's computes this key."""
-        work = self._working.setdefault(key, _Work(fingerprint))
-        work.holders += 1
-        work.is_ours = True
-
     def _ask(self, key: Key, fingerprint: bytes, done: Done, instead_of: bytes = b"") -> None:
-        work = self._working.setdefault(key, _Work(fingerprint))
-        work.asking += 1
-        self._send_claim(key, fingerprint, partial(self._asked, key, work, done), instead_of)
+        task = self._work.asks(key, fingerprint)
+        self._send_claim(key, fingerprint, partial(self._asked, key, task, done), instead_of)
 
-    def _asked(self, key: Key, work: _Work, done: Done, reply: Any) -> None:
-        work.asking -= 1
-        work.is_ours |= isinstance(reply, Exception) or reply[0] == b"o"
+    def _asked(self, key: Key, task: Task, done: Done, reply: Any) -> None:
+        task.asking -= 1
+        task.is_ours |= isinstance(reply, Exception) or reply[0] == b"o"
         done(reply)
-        if self._working.get(key) is work:  # else it was finished meanwhile
-            self._let_go(key, work)
-
-    def _let_go(self, key: Key, work: _Work) -> None:
-        """Free the claim if no request of this gateway's needs it."""
-        if work.holders == 0 and work.asking == 0:
-            del self._working[key]
-            if work.is_ours:
-                self._free(key)
+        self._work.asked(key, task)
 
     def _send_claim(self, key: Key, fingerprint: bytes, done: Done | None, instead_of: bytes = b"") -> None:
         self._line.send(done, *scripts.claim(self._place, self._lease, key, fingerprint, instead_of))
@@ -235,12 +221,12 @@ class Shared:
     def _claimed(self, key: Key, fingerprint: bytes, settle: Settle, reply: Any, *, has_waited: bool = False) -> None:
         if isinstance(reply, Exception):
             self._refused(reply)
-            self._hold(key, fingerprint)
+            self._work.hold(key, fingerprint)
             settle(UNAVAILABLE)
             return
         kind, fact = reply[0], reply[-1]
         if kind == b"o":
-            self._hold(key, fingerprint)
+            self._work.hold(key, fingerprint)
             self._refusal = None
             if fact:
                 self._events.emit(TakenOver(key[0]))
@@ -272,7 +258,7 @@ class Shared:
                 log.warning(text, error, extra={"model": key[0], "key": key[1]})
             return None
         except UnknownLayout:
-            self._hold(key, fingerprint)
+            self._work.hold(key, fingerprint)
             return UNAVAILABLE
         if stored.result.quality is Quality.FULL:  # a partial one may be replaced any time
             self._near.keep(key, stored, min(_NEAR_S, left_ms / 1e3))
@@ -314,7 +300,7 @@ class Shared:
 
     def complete(self, key: Key, stored: Stored, keep_s: float) -> None:
         self._near.keep(key, stored, keep_s)
-        self._working.pop(key, None)
+        self._work.finish(key)
         value = encode(stored)
         if len(value) > LONGEST:
             self._events.emit(NotKept(key[0], "too_large"))
@@ -341,12 +327,7 @@ class Shared:
             self._near.keep(late.key, stored, late.keep_s)
 
     def abandon(self, key: Key) -> None:
-        work = self._working.get(key)
-        if work is None:
-            self._free(key)
-            return
-        work.holders = max(0, work.holders - 1)
-        self._let_go(key, work)
+        self._work.leave(key)
 
     def _free(self, key: Key) -> None:
         self._line.send(None, *scripts.abandon(self._place, self._lease, key))
@@ -392,8 +373,7 @@ class Shared:
             is_running = owner is not None and await self._line.ask(*self._lease.left(owner)) > 0
         except (Down, hiredis.ReplyError, UnknownLayout):
             is_running = False
-        is_ours = key in self._working and self._working[key].holders > 0
-        return Kind.OWNER if is_running or is_ours else None
+        return Kind.OWNER if is_running or self._work.is_held(key) else None
 
     def entries(self, model: str | None) -> AsyncIterator[Entry]:
         return self._listing.entries(model)
