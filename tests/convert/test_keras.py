@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,16 +16,25 @@ from tests.live.serving import PATIENCE_S, Serving, clean_environment
 
 from timebound.backends.onnx import onnx
 
-os.environ["KERAS_BACKEND"] = "torch"
-keras = pytest.importorskip("keras")
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")  # Keras's own
+
+
+@pytest.fixture(autouse=True)
+def keras_is_there() -> None:
+    keras()
+
+
+def keras() -> Any:
+    """Keras, which takes three seconds to come: only for who runs these tests."""
+    os.environ["KERAS_BACKEND"] = "torch"
+    return pytest.importorskip("keras")
 
 
 def save(file: Path) -> Path:
     """A small network for pictures, channels last as Keras has them."""
-    keras.utils.set_random_seed(0)
-    layers = keras.layers
-    keras.Sequential(
+    keras().utils.set_random_seed(0)
+    layers = keras().layers
+    keras().Sequential(
         [
             layers.Input((16, 16, 3), name="picture"),
             layers.Conv2D(4, 3, activation="relu"),
@@ -43,23 +53,25 @@ def test_a_file_of_keras_answers_the_same_as_onnx(tmp_path: Path, ending: str) -
     table = run(file, tmp_path / "net.onnx")
     assert "same answer on 16 samples" in table
     pictures = np.random.default_rng(0).random((5, 16, 16, 3), dtype=np.float32)
-    wanted = keras.saving.load_model(file).predict_on_batch(pictures)
+    wanted = keras().saving.load_model(file).predict_on_batch(pictures)
     got = onnx(tmp_path / "net.onnx", threads=1)(pictures)
     assert np.allclose(got, wanted, atol=1e-5)
 
 
 def test_several_inputs_keep_their_kinds(tmp_path: Path) -> None:
-    left, right = keras.Input((4,), name="left"), keras.Input((3,), name="right", dtype="int32")
-    words = keras.layers.GlobalAveragePooling1D()(keras.layers.Embedding(10, 4)(right))
-    score = keras.layers.Dense(1)(keras.layers.Concatenate()([left, words]))
-    keras.Model([left, right], score).save(tmp_path / "two.keras")
+    left, right = keras().Input((4,), name="left"), keras().Input((3,), name="right", dtype="int32")
+    words = keras().layers.GlobalAveragePooling1D()(keras().layers.Embedding(10, 4)(right))
+    score = keras().layers.Dense(1)(keras().layers.Concatenate()([left, words]))
+    keras().Model([left, right], score).save(tmp_path / "two.keras")
     run(tmp_path / "two.keras", tmp_path / "two.onnx")
     net = onnx(tmp_path / "two.onnx", threads=1)
     assert [spec.dtype for spec in net.inputs] == ["float32", "int32"]
 
 
 def test_code_in_a_file_of_keras_is_not_run(tmp_path: Path) -> None:
-    keras.Sequential([keras.layers.Input((2,)), keras.layers.Lambda(lambda x: x * 2)]).save(tmp_path / "code.keras")
+    keras().Sequential([keras().layers.Input((2,)), keras().layers.Lambda(lambda x: x * 2)]).save(
+        tmp_path / "code.keras"
+    )
     assert "keras cannot open code.keras: " in complaint(tmp_path / "code.keras", tmp_path / "net.onnx")
 
 

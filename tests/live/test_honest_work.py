@@ -38,20 +38,25 @@ async def ask_for(seconds: float, serving: Serving) -> list[tuple[float, str]]:
     return answers
 
 
+def counted(serving: Serving, name: str) -> float:
+    """A counter over all versions: a 504 is nobody's answer, and has none."""
+    lines = serving.http.get("/metrics").text.splitlines()
+    return sum(float(line.split()[1]) for line in lines if line.startswith(f"timebound_{name}"))
+
+
 def test_a_model_that_is_slow_once_at_each_batch_size_comes_up_and_serves() -> None:
     flags = ("--workers", "1", "--slots", "1")
-    with Serving(MODELS / "patient.py", *flags, environment={"FIRST_S": "2"}) as serving:
-        answers = asyncio.run(ask_for(18.0, serving))
+    with Serving(MODELS / "patient.py", *flags, environment={"FIRST_S": "1.2"}) as serving:
+        answers = asyncio.run(ask_for(12.0, serving))
         assert serving.gauge("worker_deaths_total") == 0
-        within = 'request_seconds_bucket{le="1.0",model="patient",version="1"}'
-        assert serving.gauge('request_seconds_count{model="patient",version="1"}') == len(answers)
+        assert counted(serving, 'request_seconds_count{model="patient"') == len(answers)
         # A few 504s and late answers are no wonder where other tests take the cores from whoever computes fallbacks
-        assert serving.gauge(within) > 0.97 * len(answers)
+        assert counted(serving, 'request_seconds_bucket{le="1.0",model="patient"') > 0.97 * len(answers)
     # Everybody was told in time, with the fallback's quality while it warmed up and the model's from then on
     counts = Counter(quality for _, quality in answers)
     assert counts["full"] + counts["fallback"] > 0.97 * len(answers)
     assert counts.keys() <= {"full", "fallback", "504"}
-    assert Counter(quality for sent, quality in answers if sent > 14.0).keys() == {"full"}
+    assert Counter(quality for sent, quality in answers if sent > 10.5).keys() == {"full"}
 
 
 def test_a_slow_request_among_fast_ones_has_the_time_it_asked_for_and_is_never_poison() -> None:
