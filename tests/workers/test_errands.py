@@ -40,6 +40,35 @@ def test_calls_that_are_stuck_are_left_behind_and_the_others_are_served() -> Non
         stuck.set()
 
 
+def test_a_call_that_comes_just_when_nothing_seems_to_wait_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    stuck, done = Event(), SimpleQueue[int]()
+
+    def run(call: Call) -> None:
+        if call.duty == "hang":
+            stuck.wait(PATIENCE_S)
+        done.put(call.number)
+
+    class Calls(SimpleQueue[Call]):
+        """One more comes between the look that finds nothing and what follows from it."""
+
+        def empty(self) -> bool:
+            is_empty = super().empty()
+            if is_empty and late:
+                desk.put(late.pop())
+            return is_empty
+
+    monkeypatch.setattr("timebound.workers.errands.SimpleQueue", Calls)
+    late: list[Call] = []
+    desk = Desk(run, MonotonicClock())
+    try:
+        for number in range(_THREADS):
+            desk.put(Call(number, "hang", "m", b""))
+        late.append(Call(100, "good", "m", b""))
+        assert done.get(timeout=PATIENCE_S) == 100
+    finally:
+        stuck.set()
+
+
 def test_every_call_is_served_once() -> None:
     done = SimpleQueue[int]()
     desk = Desk(lambda call: done.put(call.number), MonotonicClock())
@@ -80,4 +109,5 @@ def test_only_what_the_operator_can_mend_is_logged_as_an_error(
         errands = Errands(theirs, {"picky": Runner(Picky(), MonotonicClock())})
         errands.run(Call(1, SIZE, "picky", body))
         assert ours.recv(1 << 16), "the gateway is answered either way"
-    assert [record.levelno for record in caplog.records] == [level]
+    # Clerks that were stuck in another test may still have a word to say of it.
+    assert [record.levelno for record in caplog.records if "picky" in record.getMessage()] == [level]

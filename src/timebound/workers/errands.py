@@ -105,10 +105,11 @@ class Desk:
         pause = threading.Event()
         while True:
             self._has_work.wait()
+            self._has_work.clear()  # before it looks: what comes after that is looked at next time
             pause.wait(LIMIT_S / 2)
             self._replace_stuck()
-            if self._calls.empty():
-                self._has_work.clear()
+            if not self._calls.empty():
+                self._has_work.set()
 
     def _replace_stuck(self) -> None:
         now = self._clock.now()
