@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from math import inf
 
-from timebound.scheduler.estimate import STRAGGLER, Estimate
+from timebound.scheduler.estimate import ENOUGH_TRIES, STRAGGLER, Estimate
 from timebound.scheduler.served import Served
 from timebound.scheduler.ticket import Batch, Phase, SetAside, Ticket, Verdict
 
@@ -18,7 +18,6 @@ SUSPECT_SHARE = 0.5
 HANG_FACTOR = 3.0  # times the longest that a batch should take, or lately took
 HANG_FLOOR_S = 0.5  # a short pause of the machine is no hang: a new worker would take longer than that
 LONGEST_HANG_S = 60.0  # or the model's deadline if that is longer: more time has no batch that is slower than any other
-FIRSTS = 4  # first times that were seen, until the next is expected to take no longer than they did
 MOST_SUSPECTS = 64  # parts that wait to run alone: they are taken one by one, and by one worker
 SUSPECT_AFTER_S = 1.0  # when one more may come
 GROW_AFTER_S = 60.0  # without want of memory, until batches of twice the size are allowed
@@ -178,7 +177,7 @@ def hang_limit_s(served: Served, batch: Batch) -> float:
 def first_hang_limit_s(served: Served) -> float:
     """How long a batch may take whose like its worker never ran: long, unless such first times were quick elsewhere."""
     times = served.first_times
-    if len(times) < FIRSTS:
+    if len(times) < ENOUGH_TRIES:
         return served.first_hang_s
     return min(served.first_hang_s, max(served.spec.deadline_s, HANG_FACTOR * max(times) + HANG_FLOOR_S))
 
