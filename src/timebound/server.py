@@ -22,6 +22,7 @@ from timebound.http.front import HttpFront
 from timebound.http.history import Kept
 from timebound.machine.nvml import open_cards
 from timebound.observe.access import AccessLog
+from timebound.observe.drift import Drift
 from timebound.observe.history import FORMATS, History, filter_of
 from timebound.observe.journal import Journal
 from timebound.observe.life import log_life, warn_if_slow
@@ -30,6 +31,7 @@ from timebound.observe.metrics import Metrics
 from timebound.observe.otlp import Collector
 from timebound.observe.signals import EVERY_S, Look, Signals
 from timebound.observe.traces import Traces
+from timebound.profile import ProfileFile
 from timebound.reading.light import is_heavy_json
 from timebound.rpc import rpc_front
 
@@ -87,7 +89,9 @@ class Server:
             self._access_log = AccessLog(gateway.events, keys=config.access_log_keys, models=models)
         log_life(gateway.events)
         gateway.catalogue.listen(warn_if_slow, lambda name, successor: None)
-        self.live = Live(gateway, self.signals.read, wall)
+        self._drift = _drift(config, gateway)
+        self.metrics.show(self._drift)
+        self.live = Live(gateway, self.signals.read, wall, self._drift)
         self.metrics.gauges["live_watchers"] = ("Pages that show the server live.", lambda: len(self.live.stream))
         self._journal = _journal(config, gateway)
         if self._journal is not None:
@@ -136,6 +140,7 @@ class Server:
             self._journal.start()
         if self._traces is not None:
             self._traces.start()
+        self._drift.start()
         # Probes are answered while models load: live, not ready.
         for front in self.fronts:
             await front.open()
@@ -185,6 +190,7 @@ class Server:
             self._journal.stop()
         if self._traces is not None:
             self._traces.stop()
+        self._drift.stop()
         return cut_off
 
     async def _close(self, patience_s: float) -> int:
@@ -233,6 +239,13 @@ def _traces(config: Config, gateway: Gateway) -> Traces | None:
         return None
     collector = Collector(config.traces, config.trace_headers or "", config.trace_service)
     return Traces(gateway.events, collector, models=gateway.catalogue.models, now=gateway.clock.now, wall=wall)
+def _drift(config: Config, gateway: Gateway) -> Drift:
+    """What is usual lies beside what was learned of the models' speed."""
+    file = None
+    if config.profiles != "none":
+        profile = ProfileFile(Path(config.profiles).expanduser(), gateway.releases.target)
+        file = profile.path.with_suffix(".drift.json")
+    return Drift(gateway.events, models=gateway.catalogue.models, wall=wall, file=file)
 
 
 def warn_if_nice(cure: str = "start it at 0") -> None:

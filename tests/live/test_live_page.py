@@ -164,6 +164,21 @@ def test_the_page_goes_on_by_itself_and_follows_one_model(serving: Watched, brow
     eventually(lambda: serving.http.post("/votes", json={"x": 1.0}).is_success and browser.run(newest), "its requests")
 
 
+def test_drift_is_on_the_page_and_told_by_the_command(
+    serving: Watched, browser: Browser, capsys: pytest.CaptureFixture[str]
+) -> None:
+    serving.http.post("/votes", json={"x": 1.0, "id": "not asked before"}).raise_for_status()
+    visit(browser, serving)
+    browser.wait_for("document.querySelector('#drift tbody').innerText.includes('learning')")
+    assert main(["drift", "--url", serving.url]) == 0
+    assert "learning" in capsys.readouterr().out
+    assert main(["drift", "--url", serving.url, "--learn", "votes"]) == 0
+    assert main(["drift", "--url", serving.url, "--learn", "nobody"]) == 2
+    given = {"Authorization": f"Bearer {serving.address().partition('=')[2]}"}
+    assert serving.http.get("/v1/live/drift", headers=given).status_code == 200
+    assert serving.http.post("/v1/live/drift/votes/learn", headers=given).status_code == 403
+
+
 def test_without_a_pass_the_page_asks_for_one_and_a_pass_only_looks(serving: Watched, browser: Browser) -> None:
     assert serving.http.get("/v1/live/past").status_code == 403
     assert serving.http.post("/v1/live/pass").status_code == 403

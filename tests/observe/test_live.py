@@ -12,6 +12,7 @@ import pytest
 from timebound.clock import ManualClock
 from timebound.errors import Refusal
 from timebound.events import Answered, BatchFinished, BatchLost, BatchStarted, Events, Refused, WorkerDown
+from timebound.observe.drift import Drift
 from timebound.observe.live import Live
 from timebound.types import Loss, Outcome, Quality, Question, Report, Result, Run, Source, Timing
 
@@ -34,7 +35,12 @@ class World:
             catalogue=SimpleNamespace(models={}, listen=lambda added, removed: None),
         )
         signals = {"load_ratio": 0.5, "in_time_ratio": 1.0, "utilisation": 0.25, "queue_seconds": 0.125}
-        self.live = Live(gateway, lambda: signals, lambda: self.clock.now() + WALL_AHEAD)
+
+        def wall() -> float:
+            return self.clock.now() + WALL_AHEAD
+
+        self.drift = Drift(self.events, models={}, wall=wall)
+        self.live = Live(gateway, lambda: signals, wall, self.drift)
 
     def answer(self, name: str = "r", seconds: float = 0.02, **facts: Any) -> None:
         question = Question(name, "m", b"", 100.0, 100.5)

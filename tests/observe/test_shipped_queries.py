@@ -8,6 +8,7 @@ import re
 from tests.observe.questions import dashboard, expressions_of_alerts
 
 from timebound.events import Events
+from timebound.observe.drift import Drift
 from timebound.observe.metrics import Metrics
 from timebound.observe.signals import Look, Signals
 
@@ -20,7 +21,8 @@ def exported() -> set[str]:
     signals = Signals(events, lambda now: Look(0.0, 0.0, 1), is_told=False)
     gauges = signals.gauges() | {name: (name, lambda: 0.0) for name in _GATEWAYS_OWN}
     names: set[str] = set()
-    for family in Metrics(events, gauges).collect():
+    drift = Drift(events, models={}, wall=lambda: 0.0)
+    for family in (*Metrics(events, gauges).collect(), *drift.collect()):
         ends = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count")}.get(family.type, ("",))
         names |= {family.name + end for end in ends}
     return names

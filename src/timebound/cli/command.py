@@ -30,6 +30,7 @@ _FILES = {
     "rollback": "control",
     "live": "live",
     "history": "history",
+    "drift": "drift",
     "results": "results",
     "keys": "keys",
     "bench": "bench",

@@ -30,6 +30,13 @@ class Timeline(Protocol):
     def trace(self) -> list[dict[str, Any]]: ...
 
 
+class Drift(Protocol):
+    """What models used to say, and whether they still do."""
+
+    def report(self) -> list[dict[str, Any]]: ...
+    def learn(self, model: str) -> bool: ...
+
+
 class Seen(Protocol):
     """What is gathered of a gateway."""
 
@@ -37,6 +44,8 @@ class Seen(Protocol):
     def stream(self) -> Stream: ...
     @property
     def timeline(self) -> Timeline: ...
+    @property
+    def drift(self) -> Drift: ...
     def past(self, model: str) -> dict[str, Any]: ...
     def decided(self, *, reason: str, model: str, request: str, most: int) -> list[dict[str, Any]]: ...
     def request(self, name: str) -> dict[str, Any] | None: ...
@@ -57,6 +66,8 @@ class LiveRoutes:
             Route("/v1/live/decisions", self._decisions),
             Route("/v1/live/trace.json", self._trace),
             Route("/v1/live/requests/{id:path}", self._request),
+            Route("/v1/live/drift", self._drift),
+            Route("/v1/live/drift/{model}/learn", self._learn, methods=["POST"]),
             Route("/v1/live/pass", self._pass, methods=["POST"]),
         ]
 
@@ -85,6 +96,17 @@ class LiveRoutes:
         answer = json_response({"traceEvents": self._seen.timeline.trace(), "displayTimeUnit": "ms"})
         answer.headers["content-disposition"] = 'attachment; filename="timebound-batches.json"'
         return answer
+
+    async def _drift(self, request: HttpRequest) -> Response:
+        self._admin.check_pass(request)
+        return json_response({"versions": self._seen.drift.report()})
+
+    async def _learn(self, request: HttpRequest) -> Response:
+        self._admin.check(request)
+        model = request.path_params["model"]
+        if not self._seen.drift.learn(model):
+            raise RequestError(f"nothing is known of answers of {model!r} yet", code="not_found")
+        return json_response({"learning": model}, 202)
 
     async def _request(self, request: HttpRequest) -> Response:
         self._admin.check_pass(request)

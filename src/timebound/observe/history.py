@@ -106,6 +106,13 @@ class History:
             found.sort(key=lambda row: row["confidence"])
         return found[:most]
 
+    def each(self, wanted: Filter) -> Iterator[dict[str, Any]]:
+        """Every outcome without bodies, the oldest first."""
+        where, values = wanted.where()
+        statement = f"SELECT {', '.join(SHOWN)} FROM outcomes WHERE {where} ORDER BY rowid"
+        for _, connection in each_connection(self._folder, newest_first=False):
+            yield from map(dict, connection.execute(statement, values))
+
     def counts(self, wanted: Filter, by: str) -> list[tuple[str, int]]:
         """How many there are of each value of a field, the most first; by day in order of time."""
         if by not in COUNTED:

@@ -16,6 +16,7 @@ import msgspec
 
 from timebound.events import Answered, BatchLost, BatchStarted, Events, Quarantined, Refused, WorkerDown, WorkerUp
 from timebound.observe.decisions import Decision, Decisions, budget
+from timebound.observe.drift import Drift
 from timebound.observe.pace import KEPT_S, Pace
 from timebound.observe.rings import Recent, Ring
 from timebound.observe.stream import Stream
@@ -45,10 +46,13 @@ class Watched(Protocol):
 class Live:
     """Told the time once a second. Times of what it gives out are in seconds since 1970."""
 
-    def __init__(self, gateway: Watched, signals: Callable[[], Mapping[str, float]], wall: Callable[[], float]) -> None:
+    def __init__(
+        self, gateway: Watched, signals: Callable[[], Mapping[str, float]], wall: Callable[[], float], drift: Drift
+    ) -> None:
         self._gateway = gateway
         self._signals = signals
         self._wall = wall
+        self.drift = drift
         events = gateway.events
         self._all = Pace()
         self._models: dict[str, Pace] = {}
@@ -118,6 +122,8 @@ class Live:
         self._times.put((round(self._wall(), 3),))
         self._stood = self._stand(now)
         self._standing.put(self._stood)
+        for alarm in self.drift.news():
+            self._mark("drift", alarm.model, alarm.signal)
         if self.stream:
             self.stream.tell(b"data: " + msgspec.json.encode(self._second(now)) + b"\n\n")
         self._told_batches = self.timeline.recent.count - 1

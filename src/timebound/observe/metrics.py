@@ -115,6 +115,10 @@ class Metrics(Collector):
             own(registry=registry)
         return registry
 
+    def show(self, other: Collector) -> None:
+        """Show what somebody else counts, too."""
+        self._registry.register(other)
+
     def _each(self, kind: type[Any], name: str, text: str, *labels: str) -> None:
         """Count events of a kind by those of their fields that the labels name."""
         counts: Counts = self._families.counter(name, text, *labels)

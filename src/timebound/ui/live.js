@@ -4,6 +4,7 @@ import { requestBox } from "./budget.js";
 import { chart, timeOf } from "./charts.js";
 import { decisionLog } from "./decisions.js";
 import { bytes, duration, h } from "./dom.js";
+import { driftPanel } from "./drift.js";
 import { showNav } from "./nav.js";
 import { ms } from "./sentences.js";
 import { follow, passForm, read, takePass } from "./stream.js";
@@ -53,6 +54,7 @@ const pause = h("button", { type: "button", "aria-pressed": "false" }, say("paus
 const workers = h("tbody");
 const marks = h("ol", { class: "log" });
 const lanes = timeline();
+const drift = driftPanel();
 const request = requestBox();
 const log = decisionLog((id) => request.show(id));
 
@@ -68,6 +70,7 @@ function build() {
     h("section", { class: "card" }, h("h2", {}, say("workers")), h("div", { class: "wide", tabIndex: 0, role: "region", "aria-label": say("workers") }, h("table", {}, h("caption", { class: "unseen" }, say("workers")), h("thead", {}, h("tr", {}, columns)), workers))),
     log.element,
     request.element,
+    drift.element,
     h("section", { class: "card" }, h("h2", {}, say("marks")), marks),
   );
 }
@@ -146,6 +149,7 @@ function told(second) {
   Object.assign(state, { slots: second.slots, workers: second.workers });
   lanes.add(second.batches);
   if (state.isPaused || document.hidden) return;
+  drift.refresh(state.model).catch(() => {});
   log.add([...second.decisions, ...second.batches.map((batch) => ({ kind: "batch", ...batch }))]);
   show();
 }
@@ -167,7 +171,7 @@ async function open() {
       find("page").hidden = false;
       find("notice").hidden = true;
       show();
-      await log.find();
+      await Promise.all([log.find(), drift.refresh(state.model)]);
       document.documentElement.dataset.state = "live";
       performance.mark("live");
       await follow("/v1/live", told, leaving.signal);
@@ -191,7 +195,7 @@ async function open() {
 pickModel.addEventListener("change", async () => {
   state.model = pickModel.value;
   await fetchPast();
-  await log.ofModel(state.model);
+  await Promise.all([log.ofModel(state.model), drift.refresh(state.model)]);
   show();
 });
 pickWindow.addEventListener("change", () => {
