@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from timebound.errors import RequestError
-from timebound.types import Loss, Measured, Quality, Question, Report, Result, Run
+from timebound.types import Loss, Measured, Outcome, Quality, Question, Report, Result, Run
 
 log = logging.getLogger("timebound.events")
 
@@ -146,6 +146,9 @@ class Compared(msgspec.Struct, frozen=True):
     model: str
     version: str
     verdict: str
+    sent: Outcome | None = None
+    """What the client got; None with `copy` if there was nothing to compare it with."""
+    copy: Outcome | None = None
 
 
 class HandlersMeasured(msgspec.Struct, frozen=True):

@@ -31,6 +31,7 @@ from timebound.observe.metrics import Metrics
 from timebound.observe.otlp import Collector
 from timebound.observe.signals import EVERY_S, Look, Signals
 from timebound.observe.traces import Traces
+from timebound.observe.versions import Versions
 from timebound.profile import ProfileFile
 from timebound.reading.light import is_heavy_json
 from timebound.rpc import rpc_front
@@ -89,9 +90,10 @@ class Server:
             self._access_log = AccessLog(gateway.events, keys=config.access_log_keys, models=models)
         log_life(gateway.events)
         gateway.catalogue.listen(warn_if_slow, lambda name, successor: None)
-        self._drift = _drift(config, gateway)
+        versions = Versions(gateway.events, lambda: gateway.catalogue.lots, wall)
+        self._drift = _drift(config, gateway, versions)
         self.metrics.show(self._drift)
-        self.live = Live(gateway, self.signals.read, wall, self._drift)
+        self.live = Live(gateway, self.signals.read, wall, drift=self._drift, versions=versions)
         self.metrics.gauges["live_watchers"] = ("Pages that show the server live.", lambda: len(self.live.stream))
         self._journal = _journal(config, gateway)
         if self._journal is not None:
@@ -239,13 +241,15 @@ def _traces(config: Config, gateway: Gateway) -> Traces | None:
         return None
     collector = Collector(config.traces, config.trace_headers or "", config.trace_service)
     return Traces(gateway.events, collector, models=gateway.catalogue.models, now=gateway.clock.now, wall=wall)
-def _drift(config: Config, gateway: Gateway) -> Drift:
+
+
+def _drift(config: Config, gateway: Gateway, versions: Versions) -> Drift:
     """What is usual lies beside what was learned of the models' speed."""
     file = None
     if config.profiles != "none":
         profile = ProfileFile(Path(config.profiles).expanduser(), gateway.releases.target)
         file = profile.path.with_suffix(".drift.json")
-    return Drift(gateway.events, models=gateway.catalogue.models, wall=wall, file=file)
+    return Drift(gateway.events, models=gateway.catalogue.models, wall=wall, file=file, reader=versions.told)
 
 
 def warn_if_nice(cure: str = "start it at 0") -> None:

@@ -107,13 +107,44 @@ def test_a_rollback_passes_over_what_is_gone_and_reads_older_files(folder: Path)
     assert len(versions.read(word).earlier) == 20
 
 
+def test_versions_that_share_requests_are_compared(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Serving(folder) as serving:
+        assert main(["traffic", "word", "--compare", "--url", serving.url]) == 2, "there is one only"
+        assert main(["traffic", "word", "1=1", "2=1", "--url", serving.url]) == 0
+        versions = "/v1/live/versions"
+        eventually(lambda: serving.operator.get(versions).json()["models"], "the division is known")
+        for number in range(80):
+            ask(serving, f"k{number}")
+        (told,) = serving.operator.get(versions).json()["models"]
+        assert sum(version["requests"] for version in told["versions"].values()) == 80
+        assert all(version["in_time"]["value"] == 1.0 for version in told["versions"].values())
+        labels = eventually(lambda: labels_of(serving), "answers were looked at")
+        assert labels["1"][0][0] == "one"
+        assert labels["2"][0][0] == "two"
+        capsys.readouterr()
+        assert main(["traffic", "word", "--compare", "--url", serving.url]) == 0
+        assert "version 2 beside 1" in capsys.readouterr().out
+        assert main(["traffic", "word", "1=1", "--compare", "--url", serving.url]) == 2
+
+
+def labels_of(serving: Serving) -> dict[str, list[list[str]]]:
+    """What each version answered, once both are known to have answered something."""
+    (told,) = serving.operator.get("/v1/live/versions").json()["models"]
+    found = {version: each["labels"] for version, each in told["versions"].items()}
+    return found if all(found.values()) else {}
+
+
 def test_a_shadow_is_compared_and_never_sent(folder: Path) -> None:
     with Serving(folder) as serving:
         assert main(["traffic", "word", "1=1", "--shadow", "2", "--url", serving.url]) == 0
+        eventually(lambda: serving.operator.get("/v1/live/versions").json()["models"], "the division is known")
         assert {ask(serving, f"k{number}") for number in range(10)} == {"one"}
         line = 'timebound_shadow_answers_total{model="word",verdict="differs",version="2"}'
         eventually(lambda: line in serving.http.get("/metrics").text, "a difference")
         assert 'verdict="agrees"' not in serving.http.get("/metrics").text
+        (told,) = serving.operator.get("/v1/live/versions").json()["models"]
+        assert told["shares"] == {"1": 1.0}
+        assert told["copies"]["2"]["same_label"]["value"] == 0.0
         # And the way back leads to it again
         assert main(["traffic", "word", "2=1", "--url", serving.url]) == 0
         assert main(["rollback", "word", "--url", serving.url]) == 0

@@ -14,6 +14,7 @@ from timebound.errors import Refusal
 from timebound.events import Answered, BatchFinished, BatchLost, BatchStarted, Events, Refused, WorkerDown
 from timebound.observe.drift import Drift
 from timebound.observe.live import Live
+from timebound.observe.versions import Versions
 from timebound.types import Loss, Outcome, Quality, Question, Report, Result, Run, Source, Timing
 
 WALL_AHEAD = 1000.0
@@ -40,7 +41,8 @@ class World:
             return self.clock.now() + WALL_AHEAD
 
         self.drift = Drift(self.events, models={}, wall=wall)
-        self.live = Live(gateway, lambda: signals, wall, self.drift)
+        versions = Versions(self.events, dict, wall)
+        self.live = Live(gateway, lambda: signals, wall, drift=self.drift, versions=versions)
 
     def answer(self, name: str = "r", seconds: float = 0.02, **facts: Any) -> None:
         question = Question(name, "m", b"", 100.0, 100.5)

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from timebound.cli.compared import show_versions
 from timebound.cli.everywhere import reload_all
 from timebound.cli.running import Running
 from timebound.cli.verb import declare
@@ -39,6 +40,8 @@ def add_to(verbs: Any) -> None:
     traffic.add_argument("shares", nargs="*", metavar="VERSION=SHARE", help=shares)
     copies = "version that gets a copy of every request; its answers are only compared; may be repeated"
     traffic.add_argument("--shadow", action="append", default=[], metavar="VERSION", help=copies)
+    compare = "say how the versions differ since they were last divided: in time, speed, confidence, labels"
+    traffic.add_argument("--compare", action="store_true", help=compare)
     traffic.set_defaults(run=_divide)
     rollback.set_defaults(run=lambda chosen: _ask(chosen, "POST", f"/v1/models/{chosen.model}/rollback"))
 
@@ -51,6 +54,10 @@ def _reload(chosen: argparse.Namespace) -> int:
 
 def _divide(chosen: argparse.Namespace) -> int:
     path = f"/v1/models/{chosen.model}/traffic"
+    if chosen.compare:
+        if chosen.shares:
+            raise SetupError("--compare shows what there is; leave the shares out")
+        return _compare(chosen)
     if not chosen.shares:
         if chosen.shadow:
             raise SetupError("--shadow needs the shares too, such as: 1=100 --shadow 2")
@@ -63,6 +70,17 @@ def _divide(chosen: argparse.Namespace) -> int:
         except ValueError:
             raise SetupError(f"{text!r} is no share; write VERSION=SHARE, such as 2=10") from None
     return _ask(chosen, "PUT", path, {"split": split, "shadow": chosen.shadow})
+
+
+def _compare(chosen: argparse.Namespace) -> int:
+    answer = Running(chosen.url, _token(chosen)).ask("GET", "/v1/live/versions")
+    if answer.status != 200:
+        raise SetupError(answer.detail)
+    found = [told for told in msgspec.json.decode(answer.body)["models"] if told["model"] == chosen.model]
+    if not found:
+        raise SetupError(f"{chosen.model} has no two versions that get requests; timebound traffic divides them")
+    show_versions(found[0])
+    return 0
 
 
 def _token(chosen: argparse.Namespace) -> dict[str, str]:

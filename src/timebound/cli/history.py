@@ -7,17 +7,26 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from timebound.cli.compared import show_versions
 from timebound.cli.verb import declare, examples_of
 from timebound.errors import RequestError, SetupError
 from timebound.observe.history import COUNTED, FORMATS, Filter, History, filter_of
+from timebound.observe.versions import beside
+
+_DOES = {
+    "export": "write outcomes, with what was kept of bodies, to a file",
+    "stats": "count outcomes by label, user, day or another field",
+    "compare": "say how a model's versions differ: in time, speed, confidence, labels, right or wrong",
+}
 
 
 def add_to(verbs: Any) -> None:
     """Declare the verb, what it does, and the flags."""
     history = declare(verbs, "history", "export or count what was asked and answered, from the folder of --history")
     does = history.add_subparsers(required=True, metavar="DOES")
-    for name, meaning in (("export", "write outcomes, with what was kept of bodies, to a file"),
-                          ("stats", "count outcomes by label, user, day or another field")):  # fmt: skip
+    for name, meaning in _DOES.items():
         verb = does.add_parser(
             name,
             help=meaning,
@@ -33,6 +42,12 @@ def add_to(verbs: Any) -> None:
             verb.add_argument("--format", choices=list(FORMATS), default="csv", help="kind of file (default: csv)")
             verb.add_argument("--out", type=Path, help="file to write (default: print it)")
             verb.set_defaults(run=_export)
+        elif name == "compare":
+            verb.add_argument("model", help="name of the model")
+            base = "version that the others are compared with (default: the one with most requests)"
+            verb.add_argument("--base", default="", metavar="VERSION", help=base)
+            verb.add_argument("--json", action="store_true", help="print JSON")
+            verb.set_defaults(run=_compare)
         else:
             verb.add_argument("--by", choices=COUNTED, default="label", help="field to count by (default: label)")
             verb.set_defaults(run=_stats)
@@ -59,6 +74,24 @@ def _export(chosen: argparse.Namespace) -> int:
     with chosen.out.open("wb") as file:
         for part in parts:
             file.write(part)
+    return 0
+
+
+def _compare(chosen: argparse.Namespace) -> int:
+    chosen.only.append(f"model={chosen.model}")
+    history, wanted = _asked(chosen)
+    sides = history.sides(wanted)
+    if not sides or (chosen.base and chosen.base not in sides):
+        known = f"it has {', '.join(sides)}" if sides else "it has none"
+        raise SetupError(
+            f"the history has nothing of {chosen.model} {chosen.base}".rstrip() + f"; of its versions {known}"
+        )
+    base = chosen.base or max(sides, key=lambda version: sides[version].due)
+    found = beside(base, sides, sides[base])
+    if chosen.json:
+        print(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
+    else:
+        show_versions(found)
     return 0
 
 

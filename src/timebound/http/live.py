@@ -37,6 +37,12 @@ class Drift(Protocol):
     def learn(self, model: str) -> bool: ...
 
 
+class Versions(Protocol):
+    """Versions side by side."""
+
+    def report(self) -> list[dict[str, Any]]: ...
+
+
 class Seen(Protocol):
     """What is gathered of a gateway."""
 
@@ -46,6 +52,8 @@ class Seen(Protocol):
     def timeline(self) -> Timeline: ...
     @property
     def drift(self) -> Drift: ...
+    @property
+    def versions(self) -> Versions: ...
     def past(self, model: str) -> dict[str, Any]: ...
     def decided(self, *, reason: str, model: str, request: str, most: int) -> list[dict[str, Any]]: ...
     def request(self, name: str) -> dict[str, Any] | None: ...
@@ -68,6 +76,7 @@ class LiveRoutes:
             Route("/v1/live/requests/{id:path}", self._request),
             Route("/v1/live/drift", self._drift),
             Route("/v1/live/drift/{model}/learn", self._learn, methods=["POST"]),
+            Route("/v1/live/versions", self._versions),
             Route("/v1/live/pass", self._pass, methods=["POST"]),
         ]
 
@@ -100,6 +109,10 @@ class LiveRoutes:
     async def _drift(self, request: HttpRequest) -> Response:
         self._admin.check_pass(request)
         return json_response({"versions": self._seen.drift.report()})
+
+    async def _versions(self, request: HttpRequest) -> Response:
+        self._admin.check_pass(request)
+        return json_response({"models": self._seen.versions.report()})
 
     async def _learn(self, request: HttpRequest) -> Response:
         self._admin.check(request)

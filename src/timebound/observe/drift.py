@@ -24,7 +24,7 @@ from timebound.events import Answered, Events, Refused
 from timebound.observe.judged import is_ours
 from timebound.observe.shortage import Shortage
 from timebound.observe.streams import Alarm, Streams
-from timebound.observe.told import told_by
+from timebound.observe.told import Told, told_by
 from timebound.types import ModelInfo, Outcome, Quality, Source
 
 log = logging.getLogger("timebound.drift")
@@ -34,6 +34,8 @@ _MOST_AT_ONCE = 40
 """Answers of one model that are looked at in that time; with more there is no need to see them all."""
 _MOST_BYTES = 200_000
 """Of theirs together."""
+_LARGEST = 16_000
+"""Bytes of one; the labels of larger answers are not looked for."""
 _MOST_VERSIONS = 64
 """Models and versions; of more the first is forgotten."""
 
@@ -61,7 +63,7 @@ class _Flow:
 
 
 class Drift(Collector):
-    """`file` keeps what is usual over restarts."""
+    """`file` keeps what is usual over restarts; `reader` is told what was read in each answer of a model's version."""
 
     def __init__(
         self,
@@ -70,10 +72,12 @@ class Drift(Collector):
         models: Mapping[str, ModelInfo],
         wall: Callable[[], float],
         file: Path | None = None,
+        reader: Callable[[str, str, Told], None] = lambda model, version, told: None,
     ) -> None:
         self._models = models
         self._wall = wall
         self._file = file
+        self._reader = reader
         self._flows: dict[str, _Flow] = {}
         self._streams = Streams()
         self._to_learn: set[str] = set()
@@ -157,7 +161,7 @@ class Drift(Collector):
         flow.shortage.add(False)
         if flow.shortage.is_now:
             flow.passed_over += 1
-        elif len(flow.looks) < _MOST_AT_ONCE and flow.held_bytes < _MOST_BYTES:
+        elif len(outcome.body) <= _LARGEST and len(flow.looks) < _MOST_AT_ONCE and flow.held_bytes < _MOST_BYTES:
             flow.held_bytes += len(outcome.body)
             version, served = result.version or question.version, question.served or question.model
             flow.looks.append(_Look(served, version, question.size, len(question.body), outcome))
@@ -191,6 +195,7 @@ class Drift(Collector):
     def _look(self, model: str, look: _Look) -> bool:
         info = self._models.get(look.served) or self._models.get(model)
         told = told_by(look.outcome.body, look.outcome.media, None if info is None else info.label_field)
+        self._reader(model, look.version, told)
         has_size = info is not None and (info.has_size or info.size_field is not None)
         size = look.size if has_size else float(look.sent_bytes)
         values = {"confidence": told.confidence, "label": told.label or None, "size": size}

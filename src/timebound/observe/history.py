@@ -8,16 +8,19 @@ import sqlite3
 import tempfile
 import time
 from base64 import b64encode
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
+from math import inf
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from timebound.errors import BadInput, MissingExtra, RequestError
+from timebound.observe.judged import is_servers_own
 from timebound.observe.ledger import BLOBS, OUTCOMES, each_connection, read_only
+from timebound.observe.sides import Side
 
 SHOWN = tuple(name for name in OUTCOMES if name not in BLOBS)
 FORMATS = {"csv": "text/csv", "ndjson": "application/x-ndjson", "parquet": "application/vnd.apache.parquet"}
@@ -108,10 +111,7 @@ class History:
 
     def each(self, wanted: Filter) -> Iterator[dict[str, Any]]:
         """Every outcome without bodies, the oldest first."""
-        where, values = wanted.where()
-        statement = f"SELECT {', '.join(SHOWN)} FROM outcomes WHERE {where} ORDER BY rowid"
-        for _, connection in each_connection(self._folder, newest_first=False):
-            yield from map(dict, connection.execute(statement, values))
+        return self._all(wanted, SHOWN)
 
     def counts(self, wanted: Filter, by: str) -> list[tuple[str, int]]:
         """How many there are of each value of a field, the most first; by day in order of time."""
@@ -134,6 +134,26 @@ class History:
             )
             total.update({str(name): count for name, count in _ask(connection, statement, values)})
         return sorted(total.items()) if by == "day" else total.most_common(_GROUPS)
+
+    def sides(self, wanted: Filter) -> dict[str, Side]:
+        """What each version of one model did, with what was said of its answers."""
+        found = defaultdict[str, Side](Side)
+        for row in self.each(wanted):
+            is_clients = bool(row["code"]) and not is_servers_own(row["status"], row["code"])
+            if row["source"] == "stored" or not row["version"] or is_clients:
+                continue
+            side = found[row["version"]]
+            side.due += 1
+            if row["code"]:
+                continue
+            side.in_time += row["quality"] != "fallback" and row["ms"] <= (row["limit_ms"] or inf)
+            if row["source"] == "computed":
+                side.took(row["ms"] / 1e3)
+            if row["quality"] == "full":
+                side.told(row["label"], row["confidence"])
+            side.right += row["verdict"] == "right"
+            side.wrong += row["verdict"] == "wrong"
+        return dict(sorted(found.items()))
 
     def minutes(self, model: str = "") -> list[dict[str, Any]]:
         """Counts by minute of the last day, which outlive the outcomes."""
@@ -168,14 +188,17 @@ class History:
         """All outcomes with their bodies, the oldest first, as a file of this format."""
         if form not in FORMATS:
             raise BadInput(f"format is {form!r}; it can be {', '.join(FORMATS)}", field="format")
-        return {"csv": _csv, "ndjson": _ndjson, "parquet": _parquet}[form](self._all(wanted))
+        return {"csv": _csv, "ndjson": _ndjson, "parquet": _parquet}[form](self._whole(wanted))
 
-    def _all(self, wanted: Filter) -> Iterator[dict[str, Any]]:
+    def _whole(self, wanted: Filter) -> Iterator[dict[str, Any]]:
+        for row in self._all(wanted, OUTCOMES):
+            yield row | {name: _text(row[name]) for name in BLOBS}
+
+    def _all(self, wanted: Filter, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
         where, values = wanted.where()
         for _, connection in each_connection(self._folder, newest_first=False):
-            statement = f"SELECT {_columns(OUTCOMES)}, {_judged(connection)} WHERE {where} ORDER BY outcomes.rowid"
-            for row in connection.execute(statement, values):
-                yield {**dict(row), **{name: _text(row[name]) for name in BLOBS}}
+            statement = f"SELECT {_columns(columns)}, {_judged(connection)} WHERE {where} ORDER BY outcomes.rowid"
+            yield from map(dict, connection.execute(statement, values))
 
     def _each(self) -> Iterator[tuple[Path, sqlite3.Connection]]:
         end = time.monotonic() + _MOST_S

@@ -24,4 +24,9 @@ def is_in_time(event: Answered) -> bool | None:
 
 def is_ours(event: Refused) -> bool:
     """Whether it was refused for what the server lacked."""
-    return event.status >= 500 or (event.status == 429 and event.code not in _CLIENTS_OWN)
+    return is_servers_own(event.status, event.code)
+
+
+def is_servers_own(status: int, code: str) -> bool:
+    """The same of what is known of it later."""
+    return status >= 500 or (status == 429 and code not in _CLIENTS_OWN)

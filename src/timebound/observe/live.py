@@ -21,6 +21,7 @@ from timebound.observe.pace import KEPT_S, Pace
 from timebound.observe.rings import Recent, Ring
 from timebound.observe.stream import Stream
 from timebound.observe.timeline import Over, Timeline, shown
+from timebound.observe.versions import Versions
 from timebound.types import ModelInfo
 
 _STANDING = ("load", "in_time_ratio", "utilisation", "queue_s", "queued", "waiting", "margin_ms", "gateway_cpu",
@@ -47,12 +48,19 @@ class Live:
     """Told the time once a second. Times of what it gives out are in seconds since 1970."""
 
     def __init__(
-        self, gateway: Watched, signals: Callable[[], Mapping[str, float]], wall: Callable[[], float], drift: Drift
+        self,
+        gateway: Watched,
+        signals: Callable[[], Mapping[str, float]],
+        wall: Callable[[], float],
+        *,
+        drift: Drift,
+        versions: Versions,
     ) -> None:
         self._gateway = gateway
         self._signals = signals
         self._wall = wall
         self.drift = drift
+        self.versions = versions
         events = gateway.events
         self._all = Pace()
         self._models: dict[str, Pace] = {}
@@ -122,6 +130,7 @@ class Live:
         self._times.put((round(self._wall(), 3),))
         self._stood = self._stand(now)
         self._standing.put(self._stood)
+        self.versions.tick()
         for alarm in self.drift.news():
             self._mark("drift", alarm.model, alarm.signal)
         if self.stream:

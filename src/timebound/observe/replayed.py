@@ -6,11 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from timebound.observe.judged import is_servers_own
 from timebound.observe.shortage import Shortage
 from timebound.observe.streams import Alarm, Streams
-
-_LACKING = (429, 500, 502, 503, 504)
-_CLIENTS_OWN = ("rate_limited", "client_busy", "bad_input")
 
 
 def replay(rows: Iterable[Mapping[str, Any]]) -> tuple[Streams, list[Alarm]]:
@@ -20,7 +18,7 @@ def replay(rows: Iterable[Mapping[str, Any]]) -> tuple[Streams, list[Alarm]]:
     for row in rows:
         model = row["model"]
         if row["code"]:
-            shortage[model].add(row["status"] in _LACKING and row["code"] not in _CLIENTS_OWN)
+            shortage[model].add(is_servers_own(row["status"], row["code"]))
         elif row["source"] != "computed":
             continue
         elif row["quality"] != "full":

@@ -94,10 +94,11 @@ class _Comparison:
         if isinstance(shadow, CopyLost) and info in self._shadows:
             self._shadows.remove(info)  # the model's own list: nobody gets copies for it any more
             log.error("version %s of %s lost a worker; it gets no more copies until a reload", info.version, info.base)
-        verdict = "not_computed"
-        if isinstance(shadow, Result):
-            verdict = "agrees" if _is_same(self._result, shadow) else "differs"
-        self._events.emit(Compared(info.base, info.version, verdict))
+        if not isinstance(shadow, Result):
+            self._events.emit(Compared(info.base, info.version, "not_computed"))
+            return
+        verdict = "agrees" if _is_same(self._result, shadow) else "differs"
+        self._events.emit(Compared(info.base, info.version, verdict, self._result.outcome, shadow.outcome))
 
 
 def _is_same(one: Result, other: Result) -> bool:

@@ -9,6 +9,7 @@ import { showNav } from "./nav.js";
 import { ms } from "./sentences.js";
 import { follow, passForm, read, takePass } from "./stream.js";
 import { timeline } from "./timeline.js";
+import { versionsPanel } from "./versions.js";
 import { say } from "./words.js";
 
 const KEPT = 600;
@@ -55,6 +56,7 @@ const workers = h("tbody");
 const marks = h("ol", { class: "log" });
 const lanes = timeline();
 const drift = driftPanel();
+const versions = versionsPanel();
 const request = requestBox();
 const log = decisionLog((id) => request.show(id));
 
@@ -70,6 +72,7 @@ function build() {
     h("section", { class: "card" }, h("h2", {}, say("workers")), h("div", { class: "wide", tabIndex: 0, role: "region", "aria-label": say("workers") }, h("table", {}, h("caption", { class: "unseen" }, say("workers")), h("thead", {}, h("tr", {}, columns)), workers))),
     log.element,
     request.element,
+    versions.element,
     drift.element,
     h("section", { class: "card" }, h("h2", {}, say("marks")), marks),
   );
@@ -149,7 +152,7 @@ function told(second) {
   Object.assign(state, { slots: second.slots, workers: second.workers });
   lanes.add(second.batches);
   if (state.isPaused || document.hidden) return;
-  drift.refresh(state.model).catch(() => {});
+  Promise.all([drift, versions].map((panel) => panel.refresh(state.model))).catch(() => {});
   log.add([...second.decisions, ...second.batches.map((batch) => ({ kind: "batch", ...batch }))]);
   show();
 }
@@ -171,7 +174,7 @@ async function open() {
       find("page").hidden = false;
       find("notice").hidden = true;
       show();
-      await Promise.all([log.find(), drift.refresh(state.model)]);
+      await Promise.all([log.find(), drift.refresh(state.model), versions.refresh(state.model)]);
       document.documentElement.dataset.state = "live";
       performance.mark("live");
       await follow("/v1/live", told, leaving.signal);

@@ -1,0 +1,55 @@
+// Versions that share a model's requests, side by side: each figure, and how far it is from the first one's.
+
+import { h } from "./dom.js";
+import { ms } from "./sentences.js";
+import { read } from "./stream.js";
+import { say } from "./words.js";
+
+const EVERY_MS = 5000;
+const percent = (value) => `${Number((100 * value).toPrecision(3))} %`;
+const plain = (value) => String(Number(value.toPrecision(3)));
+
+/** The panel, hidden while no model has two versions; `refresh(model)` asks the server if that is due. */
+export function versionsPanel() {
+  const body = h("div");
+  const element = h("section", { class: "card", id: "versions", hidden: true }, h("h2", {}, say("versions")), h("p", { class: "quiet" }, say("versions_are")), body);
+  let asked = 0;
+
+  const refresh = async (model) => {
+    if (Date.now() - asked < EVERY_MS) return;
+    asked = Date.now();
+    const found = (await read("/v1/live/versions")).models.filter((one) => !model || one.model === model);
+    element.hidden = !found.length;
+    body.replaceChildren(...found.map(table));
+  };
+  return { element, refresh };
+}
+
+function table(one) {
+  const columns = ["version", "share_of_all", "requests_count", "in_time", "took", "sure", "label"].map((name) => h("th", { scope: "col" }, say(name)));
+  const rows = Object.entries(one.versions).map(([version, told]) => row(one, version, told));
+  const copies = Object.entries(one.copies).map(([version, told]) =>
+    h("p", {}, say("copies_are", { version, count: told.copies, same: told.same ? percent(told.same.value) : "–", label: told.same_label ? percent(told.same_label.value) : "–" })),
+  );
+  const head = h("thead", {}, h("tr", {}, columns));
+  return h("div", {}, h("div", { class: "wide", tabIndex: 0, role: "region", "aria-label": one.model }, h("table", {}, h("caption", {}, one.model), head, h("tbody", {}, rows))), copies);
+}
+
+function row(one, version, told) {
+  const off = one.differences[version] ?? {};
+  const cells = [
+    percent(one.shares[version]),
+    String(told.requests),
+    told.in_time ? `${percent(told.in_time.value)}${interval(off.in_time, percent)}` : "–",
+    told.ms === null ? "–" : `${ms(told.ms)}${interval(off.time, percent)}`,
+    told.confidence === null ? "–" : `${plain(told.confidence)}${interval(off.confidence, plain)}`,
+    off.label ? `${off.label[0]}${interval(off.label[1], percent)}` : (told.labels[0]?.[0] ?? "–"),
+  ];
+  return h("tr", {}, h("th", { scope: "row" }, version), cells.map((text) => h("td", {}, text)));
+}
+
+function interval(off, show) {
+  if (!off) return "";
+  const bounds = say("from_to", { low: show(off.low), high: show(off.high) });
+  return ` (${bounds}${off.low > 0 || off.high < 0 ? `, ${say("differs")}` : ""})`;
+}
