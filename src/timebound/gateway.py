@@ -41,6 +41,7 @@ from timebound.target import shown
 from timebound.types import ModelInfo
 from timebound.versions import Traffic
 from timebound.workers.crew import Recycling
+from timebound.workers.fetcher import Fetcher
 from timebound.workers.messages import WorkerPlan
 from timebound.workers.slots import Slots
 from timebound.workers.supervisor import Supervisor
@@ -78,7 +79,7 @@ class Gateway:
         self.catalogue = Catalogue(self.clock)
         self.releases = Releases(Path(target), self.clock)
         self.store = open_store(config, clock=self.clock, events=self.events, loop=loop)
-        understudy = Understudy(loop)
+        understudy, fetcher = Understudy(loop), Fetcher(loop)
         self._profile = _profile_file(config, self.releases.target)
         self._profiles = self._profile.read() if self._profile else {}
         self._scheduler = Scheduler(config.margin, max_batch_bytes=config.max_batch_bytes, policy=_policy(policy))
@@ -88,6 +89,7 @@ class Gateway:
             slots=Slots(),
             max_queue=config.max_queue,
             helper=understudy,
+            fetcher=fetcher,
             clock=self.clock,
             events=self.events,
             loop=loop,
@@ -104,6 +106,7 @@ class Gateway:
             self._plan(cores or usable_cores()),
             dispatch=self.requests,
             understudy=understudy,
+            fetcher=fetcher,
             on_models=self._models_ready,
             events=self.events,
             clock=self.clock,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
-from inspect import isfunction
+from inspect import iscoroutinefunction, isfunction
 from types import CodeType, SimpleNamespace
 from typing import Annotated, Any, ClassVar, TypeAlias
 
@@ -39,6 +39,8 @@ _ELSEWHERE = {
     "load": ("setup", "initialize", "load_model", "model_fn"),
 }
 """By method, what other servers call it."""
+_BLOCKING = ("requests", "urlopen", "urllib3")
+"""What waits without letting others go on."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _MEDIA = re.compile(r"[\w.+-]+/([\w.+-]+|\*)")
 
@@ -121,6 +123,14 @@ class Model:
     def load(self) -> None:
         """Load weights; runs once per worker, before it is ready."""
 
+    fetch: Any = None
+    """Define `async def fetch(self, request)` to wait for the world without a slot: what it returns is the request that
+    `prepare` and `finish` get."""
+    fetch_limit: ClassVar[float | None] = None
+    """Seconds that `fetch` may take, within the deadline."""
+    example_fetched: ClassVar[Any] = None
+    """What `fetch` gives for `example`, so that a start asks nothing of the world."""
+
     def prepare(self, request: Any) -> Any:
         """Turn one request into what `infer` takes."""
         return request
@@ -167,10 +177,28 @@ def check_class(cls: type[Model]) -> None:
         raise SetupError(f"{where}: redact is {cls.redact!r}; give a list of field names")
     if isinstance(cls.key_ignore, str) or not all(isinstance(name, str) for name in cls.key_ignore):
         raise SetupError(f"{where}: key_ignore is {cls.key_ignore!r}; give a list of field names")
+    _check_fetch(cls, where)
     _check_path(cls.path, where)
     _check_methods(cls, where)
     _check_request_type(cls, where)
     _check_accepts(cls, where)
+
+
+def _check_fetch(cls: type[Model], where: str) -> None:
+    if cls.fetch is not None and not iscoroutinefunction(cls.fetch):
+        cure = "write `async def fetch(self, request)`"
+        raise SetupError(
+            f"{where}: {cure}: hundreds of requests fetch in one event loop, which a plain one would hold up"
+        )
+    if cls.fetch is not None and cls.example is None:
+        raise SetupError(f"{where}: set `example` to a body that fetch() can be tried on; nothing made up would do")
+    limit = cls.fetch_limit
+    if limit is not None and (not isinstance(limit, int | float) or not 0 < limit <= 3600):
+        raise SetupError(f"{where}: fetch_limit is {limit!r}; give seconds above 0")
+    if cls.fetch is None and (limit is not None or cls.example_fetched is not None):
+        raise SetupError(
+            f"{where}: fetch_limit and example_fetched are for a class with `async def fetch(self, request)`"
+        )
 
 
 def _check_path(path: Any, where: str) -> None:
@@ -219,6 +247,11 @@ def doubtful_attributes(cls: type[Model]) -> list[str]:
         what = lower[meant[0]] if meant else _method_meant(name, given) if isfunction(value) else None
         if what is not None:
             found.append(f"class {cls.__name__}: {name} means nothing to the server; did you mean {what}?")
+    if cls.fetch is not None and (
+        blocking := next((name for name in _BLOCKING if _says(cls.fetch.__code__, name)), None)
+    ):
+        cure = "use a client that is awaited, such as httpx.AsyncClient or aiohttp"
+        found.append(f"class {cls.__name__}: fetch() uses {blocking}, which holds up all other requests; {cure}")
     return found
 
 
@@ -227,7 +260,7 @@ def _method_meant(name: str, given: Mapping[str, Any]) -> str | None:
     functions = (getattr(value, "fget", None) or getattr(value, "__func__", value) for value in given.values())
     if any(_says(function.__code__, name) for function in functions if isfunction(function)):
         return None
-    methods = ["fallback", "size", *(option for option, value in vars(Model).items() if isfunction(value))]
+    methods = ["fallback", "size", "fetch", *(option for option, value in vars(Model).items() if isfunction(value))]
     if alike := get_close_matches(name.lower(), methods, n=1, cutoff=_METHOD_RESEMBLES):
         return alike[0]
     meant = next((ours for ours, theirs in _ELSEWHERE.items() if name.lower() in theirs), None)

@@ -110,6 +110,7 @@ class Server:
             max_per_address=config.max_per_address,
         )
         self._gate.held.make_room = gateway.requests.unwaited.make_room
+        gateway.requests.ahead.hold = self._gate.held.hold
         made = [
             make(
                 gateway,

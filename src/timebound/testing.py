@@ -17,6 +17,7 @@ from timebound.model import Model, doubtful_attributes, example_body, name_of
 from timebound.program import Served, Started, source_of, start, target_of
 from timebound.target import load_class, load_models
 from timebound.types import Outcome
+from timebound.workers.fetching import fetch_here, has_fetch
 from timebound.workers.members import open_runner
 from timebound.workers.runner import Runner
 
@@ -36,9 +37,13 @@ def ask(model: Served, body: Any, *, name: str = "") -> Any:
 def batch(model: Served, bodies: Sequence[Any], *, name: str = "") -> list[Any]:
     """The answers to several bodies, computed as one batch; in the place of an item that fails, its `RequestError`."""
     loaded: Any = model  # each of the kinds has a hash, which their union does not say
-    report = _runner(loaded, name).run([example_body(body) for body in bodies])
+    runner, outcomes = _runner(loaded, name), [Outcome(example_body(body)) for body in bodies]
+    if has_fetch(runner.model):
+        outcomes = fetch_here(runner.model, [outcome.body for outcome in outcomes], runner.clock)
+    report = runner.run([outcome.body for outcome in outcomes if not outcome.code])
     assert report is not None, "only an ensemble that is asked after each member reports nothing more"
-    return [_told(outcome) for outcome in report.outcomes]
+    computed = iter(report.outcomes)
+    return [_told(outcome if outcome.code else next(computed)) for outcome in outcomes]
 
 
 def server(model: Served, **options: Any) -> Started:

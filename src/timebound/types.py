@@ -149,6 +149,10 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     """The body field whose length is the size of a request."""
     has_size: bool = False
     """Whether the class has a `size` of its own, to be asked of an understudy."""
+    has_fetch: bool = False
+    """Whether the class has a `fetch`, which runs before a request waits for a slot."""
+    fetched: bytes = b""
+    """The example with what `fetch` gave for it, for workers that come later."""
     max_batch: int = 64
     batch_sizes: list[int] = []
     """The sizes its backend really runs, the others padded to the next one; empty if any."""

@@ -141,3 +141,20 @@ def _ask(redis: str, command: bytes) -> bytes:
         connection.connect(redis.removeprefix("unix://"))
         connection.sendall(command)
         return connection.recv(4096)
+
+
+def test_posts_are_read_where_they_lie() -> None:
+    command = [sys.executable, str(EXAMPLE / "pages.py"), "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as pages:
+        try:
+            assert pages.stdout is not None
+            first = pages.stdout.readline().split()[-1]
+            with Serving(EXAMPLE / "by_url.py") as server:
+                answer = server.http.get("/inference", params={"url": first}, headers={"Timebound-Timeout-Ms": "10000"})
+                assert (answer.json()["feeling"], answer.headers["timebound-quality"]) == ("positive", "full")
+                missing = server.http.post("/inference", json={"url": first + "-no"})
+                assert (missing.status_code, missing.json()["field"]) == (422, "url")
+                elsewhere = server.http.post("/inference", json={"url": "http://10.0.0.1/secret"})
+                assert "only pages of 127.0.0.1" in elsewhere.json()["detail"]
+        finally:
+            pages.kill()

@@ -37,6 +37,8 @@ class World:
         self.killed: list[Any] = []
         self.decided: list[tuple[Any, bool]] = []
         self.asked: list[tuple[str, bytes, Callable[[Any], None]]] = []
+        self.away: list[tuple[bytes, Callable[[Outcome, float], None]]] = []
+        self.called_off: list[int] = []
         self.delivered: list[tuple[str, Result | RequestError]] = []
         self.attempts: dict[str, Attempt] = {}
         self.seen: list[Any] = []
@@ -50,6 +52,7 @@ class World:
             self.catalogue,
             slots=self,
             helper=self,
+            fetcher=self,
             clock=self.clock,
             events=self.events,
             loop=self.loop,
@@ -83,6 +86,13 @@ class World:
 
     def fallback(self, model: str, body: bytes, done: Callable[[Outcome | None], None]) -> None:
         self.asked.append(("fallback", body, done))
+
+    def fetch(self, model: str, body: bytes, done: Callable[[Outcome, float], None]) -> int:
+        self.away.append((body, done))
+        return len(self.away)
+
+    def call_off(self, number: int) -> None:
+        self.called_off.append(number)
 
     def up(self, *slots: str) -> None:
         for slot in slots:

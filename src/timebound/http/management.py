@@ -97,7 +97,7 @@ class Management:
 
     def _described(self, info: ModelInfo) -> dict[str, Any]:
         status = self._served.status()
-        workers = [each for each in status["workers"] if not each["is_understudy"] and not each["is_leaving"]]
+        workers = [each for each in status["workers"] if each["role"] == "worker" and not each["is_leaving"]]
         return {
             "modelName": info.base,
             "modelVersion": info.version,

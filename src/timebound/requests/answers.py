@@ -166,6 +166,8 @@ class Answers(Attempts):
             where = "while it was computed" if request.phase is Phase.RUNNING else "in the queue"
             if request.phase is Phase.ELSEWHERE:
                 where = "while another server computed it"
+            elif request.phase is Phase.FETCHING:
+                where = "while what it needs was fetched"
             missed = DeadlineMissed(f"the deadline came {where}")
             if request.phase is Phase.QUEUED:
                 missed.predicted_s = self._scheduler.retry_after_s(self._clock.now())

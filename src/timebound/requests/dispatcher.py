@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, MutableMapping
-from functools import partial
 from itertools import count
 from math import inf
 from typing import Any
@@ -21,6 +20,7 @@ from timebound.catalogue import Catalogue
 from timebound.clock import Clock, Wall
 from timebound.errors import KeyReused, Refusal, RequestError
 from timebound.events import BatchFinished, BatchStarted, Degraded, Events
+from timebound.requests.ahead import NOBODY, Ahead, Fetcher
 from timebound.requests.alarm import Alarm
 from timebound.requests.answers import Answers, Helper, because
 from timebound.requests.claims import Claims
@@ -57,6 +57,7 @@ class Dispatcher(Staff):
         *,
         slots: Slots,
         helper: Helper,
+        fetcher: Fetcher = NOBODY,
         clock: Clock,
         events: Events,
         loop: asyncio.AbstractEventLoop,
@@ -69,14 +70,11 @@ class Dispatcher(Staff):
         self._scheduler = scheduler
         self._catalogue = catalogue
         self._slots = slots
-        self._helper = helper
         self._clock = clock
         self._events = events
         self._loop = loop
         self._models = Models(scheduler, {} if profiles is None else profiles, max_queue)
         self._infos = self._models.infos
-        self.add_model = self._models.add
-        """Accepts requests for one more model."""
         self.learned = self._models.learned
         self._copies = Copies(self.submit, events)
         self._claims = Claims(store, wall)
@@ -95,6 +93,12 @@ class Dispatcher(Staff):
         )
         self.unwaited = self._answers.unwaited
         self._losses = Losses(scheduler, self._floor, self._answers, slots=slots, clock=clock, events=events)
+        self.ahead = Ahead(
+            self._models, self._answers, self._losses, scheduler=scheduler, helper=helper, fetcher=fetcher, clock=clock,
+            loop=loop, compute=self._compute, offer=self._offer,
+        )  # fmt: skip
+        self.add_model = self.ahead.add_model
+        """Accepts requests for one more model, or for one as it is now."""
         self._numbers = count()
         self._poll_is_due = False
         self._alarm = Alarm(loop, self._poll)
@@ -136,7 +140,7 @@ class Dispatcher(Staff):
         for request in self._models.remove(name, successor):
             if successor is None:
                 self._answers.give_up(request, "removed")
-            else:
+            elif not self.ahead.again(request):
                 self._offer(request, self._clock.now())
 
     def close(self) -> None:
@@ -185,6 +189,7 @@ class Dispatcher(Staff):
     def gone(self, attempt: Attempt, address: str = "") -> None:
         """The client has left. Its request is dropped before it runs, unless a retry may come for it by its key."""
         self._answers.drop(attempt, attempt.question.client or address)
+        self.ahead.left(attempt.request)
 
     def _join(self, request: Request, question: Question, deliver: Deliver) -> Attempt:
         """One more attempt of a request in work. It takes nothing from those who wait for it already."""
@@ -206,21 +211,10 @@ class Dispatcher(Staff):
         """It is this gateway's to compute: find out its size if need be, and let the scheduler have it."""
         if (self._losses.suspects or self._losses.traits) and self._losses.is_locked_up(request):
             self._answers.give_up(request, "crashes_worker")
-        elif request.info.has_size:
-            request.phase = Phase.SIZING
-            self._helper.size(request.info.name, request.body, partial(self._sized, request))
+        elif request.info.has_size or request.info.has_fetch:
+            self.ahead.begin(request)
         else:
             self._offer(request, self._clock.now())
-
-    def _sized(self, request: Request, size: float | None) -> None:
-        if not request.attempts:
-            return
-        request.phase = Phase.ACCEPTED
-        if size == inf:  # the model's own way to say: not this one
-            self._answers.give_up(request, "too_long")
-            return
-        request.size = size if size is not None and 0 < size < 1e15 else 1.0
-        self._offer(request, self._clock.now())
 
     def _offer(self, request: Request, now: float) -> None:
         if request.model not in self._infos and not self._models.redirect(request):

@@ -6,10 +6,11 @@
         |             it is ours to compute                    that server died    |
         '------------------+----------'-------------------------------------------'
                            |
-                           |---- the model has a `size` of its own ----> SIZING
-                           |                                               |
-                           v                                               |
-                         QUEUED <------------------------------------------'
+                           |---- the model has a `fetch` -------> FETCHING
+                           |---- or a `size` of its own --------> SIZING
+                           |                                         |
+                           v                                         |
+                         QUEUED <------------------------------------'
                           |  ^ |
                 a slot is |  | '-- too late, or too much waits: given up ------.
                      free v  | its worker was lost                             v
@@ -69,6 +70,8 @@ class Request(Ticket, kw_only=True, eq=False):
     """Its share in the loss of batches, as `kin.py` counts it; 1 if it is proven guilty."""
     is_copy: bool = False
     """Whether its answer is only compared with another's."""
+    is_fetched: bool = False
+    """Whether `body` is what was fetched for it, with the body that came."""
     hold: Any = None
     """See `Question.hold`: the body may outlive its clients, while a retry may come."""
 

@@ -19,6 +19,7 @@ class Phase(enum.Enum):
     ACCEPTED = "accepted"  # in the gateway, not the scheduler's
     ASKING = "asking"  # the store is asked
     ELSEWHERE = "elsewhere"  # another gateway computes it
+    FETCHING = "fetching"  # the model's `fetch` waits for what it asked for
     SIZING = "sizing"  # its size is asked for
     QUEUED = "queued"
     RUNNING = "running"

@@ -23,7 +23,7 @@ export const chinese = {
   tile_rate: "請求/秒", tile_share: "準時", tile_p95: "95 % 低於", tile_queue: "的工作在等待", tile_load: "負載",
   tile_batch: "平均批次", of_deadline: "期限 {deadline}",
   workers: "工作程序與執行槽", worker: "工作程序", state: "狀態", slots: "執行槽", items: "已處理項目",
-  is_up: "執行中", is_loading: "載入中", is_leaving: "離開中", understudy: "備援程序", idle: "閒置",
+  is_up: "執行中", is_loading: "載入中", is_leaving: "離開中", understudy: "備援程序", fetcher: "擷取程序", idle: "閒置",
   busy: "{model}，{size} 項，已 {ms}",
   timeline: "各執行槽的批次", seconds_shown: "顯示秒數", download: "下載 Chrome 追蹤檔",
   timeline_label: "最近 {seconds} 秒在 {slots} 個執行槽上的批次；下方表格內容相同。",

@@ -23,7 +23,7 @@ export const english = {
   tile_rate: "requests/s", tile_share: "in time", tile_p95: "95 % within", tile_queue: "of work waits", tile_load: "load",
   tile_batch: "mean batch", of_deadline: "of {deadline}",
   workers: "Workers and slots", worker: "Worker", state: "State", slots: "Slots", items: "Items so far",
-  is_up: "up", is_loading: "loading", is_leaving: "leaving", understudy: "understudy", idle: "idle",
+  is_up: "up", is_loading: "loading", is_leaving: "leaving", understudy: "understudy", fetcher: "fetcher", idle: "idle",
   busy: "{model}, {size} for {ms}",
   timeline: "Batches on each slot", seconds_shown: "Seconds shown", download: "Download as Chrome trace",
   timeline_label: "Batches of the last {seconds} seconds on {slots} slots; the table below has the same.",

@@ -108,11 +108,11 @@ function showWorkers() {
       .join("; ");
   workers.replaceChildren(
     ...state.workers.map((one) => {
-      const name = one.is_understudy ? say("understudy") : one.is_leaving ? say("is_leaving") : one.is_up ? say("is_up") : say("is_loading");
+      const name = one.is_understudy ? say("understudy") : one.role === "fetcher" ? say("fetcher") : one.is_leaving ? say("is_leaving") : one.is_up ? say("is_up") : say("is_loading");
       return h("tr", {}, h("th", { scope: "row" }, String(one.worker)), [name, doing(one), bytes(one.memory_bytes), String(one.requests), String(one.pid)].map((text) => h("td", {}, text)));
     }),
   );
-  const up = state.workers.filter((one) => one.is_up && !one.is_understudy).length;
+  const up = state.workers.filter((one) => one.is_up && !one.is_understudy && one.role !== "fetcher").length;
   find("server").textContent = say("version_up", { workers: up, slots: state.slots.length });
 }
 

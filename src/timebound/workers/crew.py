@@ -12,6 +12,7 @@ import msgspec
 from timebound.types import Loss, ModelInfo
 from timebound.workers import messages
 from timebound.workers.child import Child, is_stopped
+from timebound.workers.messages import Role
 from timebound.workers.slots import Dispatch, Slot
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -29,21 +30,24 @@ class Generation:
         """How many workers there are to be; one until it is known how many slots each has."""
         self.slots = 1
         """Of each of its workers."""
-        self.needs_understudy = False
-        self.awaited = {True: 0, False: 0}
-        """Who is about to be started, after a pause: the understudy, and others."""
+        self.beside: list[Role] = []
+        """Who is needed beside its workers, one of each: the understudy, the fetcher."""
+        self.fetched: dict[str, bytes] = {}
+        """By model, its example with what `fetch` gave for it: only the first worker asks the world for that."""
+        self.awaited = dict.fromkeys(Role, 0)
+        """Who is about to be started, after a pause."""
         self.doors = asyncio.Event()
         """Open when its workers may take batches: the first is loaded, and whoever stands in for the model."""
         self.is_leaving = False
 
 
 class Worker:
-    """A child that serves batches, or the understudy's errands."""
+    """A child that serves batches, or stands beside those that do."""
 
-    def __init__(self, child: Child, generation: Generation, *, is_understudy: bool) -> None:
+    def __init__(self, child: Child, generation: Generation, role: Role) -> None:
         self.child = child
         self.generation = generation
-        self.is_understudy = is_understudy
+        self.role = role
         self.slots: list[Slot] = []
         self.is_up = False
         self.is_leaving = False
@@ -103,7 +107,7 @@ class Worker:
         self.is_leaving = True
         if not self.is_up:
             self.child.process.kill()  # it has loaded nothing yet, or stands at the door: nothing is lost
-        elif self.is_understudy:
+        elif self.role is not Role.WORKER:
             self.child.leave()  # the next one has taken over; it leaves when its calls are done
         else:
             dispatch.retire(self.slots, self._let_go)
@@ -123,14 +127,15 @@ class Worker:
         """Requests it was given so far."""
         return sum(slot.items for slot in self.slots)
 
-    def describe(self) -> dict[str, int | bool]:
+    def describe(self) -> dict[str, int | bool | str]:
         """As people and pages see it."""
         return {
             "worker": self.child.number,
             "pid": self.child.process.pid,
             "slots": len(self.slots),
             "is_up": self.is_up,
-            "is_understudy": self.is_understudy,
+            "role": self.role.value,
+            "is_understudy": self.role is Role.UNDERSTUDY,
             "generation": self.generation.number,
             "is_leaving": self.is_leaving,
             "requests": self.items,

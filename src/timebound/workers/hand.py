@@ -25,6 +25,7 @@ from timebound.log import set_up_logging
 from timebound.target import sentence, understudies
 from timebound.types import Outcome
 from timebound.workers.failures import item_failure
+from timebound.workers.members import open_runner
 from timebound.workers.messages import WorkerPlan
 from timebound.workers.runner import CAUGHT, Runner
 from timebound.workers.staging import Form
@@ -138,7 +139,7 @@ class Hand:
         set_up_logging(task.plan.log_level, as_json=task.plan.log_json, colour=task.plan.log_colour)
         try:
             models = understudies(Path(task.plan.target), task.plan.versions, task.plan.app)
-            self._runners = {runner.name: runner for runner in (Runner(model, self._clock) for model in models)}
+            self._runners = {runner.name: runner for runner in (open_runner(model, self._clock) for model in models)}
         except CAUGHT as error:
             self._failure = sentence(error)
 

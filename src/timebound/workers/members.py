@@ -14,6 +14,7 @@ from timebound.handlers.model import HandlerModel
 from timebound.model import Model
 from timebound.types import Report
 from timebound.workers.failures import is_for_want_of_memory, is_lost_device
+from timebound.workers.fetched import FetchedRunner
 from timebound.workers.handled import HandlerRunner
 from timebound.workers.runner import CAUGHT, Ask, Prepared, Runner, stack, unstack
 from timebound.workers.votes import votes_line
@@ -25,7 +26,10 @@ def open_runner(model: Model, clock: Clock) -> Runner:
     """The runner for a loaded model."""
     if isinstance(model, HandlerModel):
         return HandlerRunner(model, clock)
-    return EnsembleRunner(model, clock) if len(getattr(model.net, "members", ())) > 1 else Runner(model, clock)
+    is_ensemble = len(getattr(model.net, "members", ())) > 1
+    if model.fetch is not None:
+        return FetchedEnsembleRunner(model, clock) if is_ensemble else FetchedRunner(model, clock)
+    return EnsembleRunner(model, clock) if is_ensemble else Runner(model, clock)
 
 
 class _Voted(msgspec.Struct):
@@ -134,3 +138,7 @@ class EnsembleRunner(Runner):
             log.warning("%s: the members' votes cannot be told", self.name, exc_info=error)
             alone = []
         return [_Voted(row, [(member, own[place]) for member, own in alone]) for place, row in enumerate(rows)]
+
+
+class FetchedEnsembleRunner(FetchedRunner, EnsembleRunner):
+    """The same for an ensemble whose requests fetch something first."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import StrEnum
 from typing import Any, TypeAlias
 
 import msgspec
@@ -16,6 +17,17 @@ NICENESS = 10
 DEVICE_SLOTS = 2
 """Of a worker with a device: one batch is computed, and the next one prepared."""
 _MOST_HANDS = 8
+
+
+class Role(StrEnum):
+    """What a process is started for."""
+
+    WORKER = "worker"
+    """Computes batches, in slots."""
+    UNDERSTUDY = "understudy"
+    """Runs `fallback` and `size`, without weights."""
+    FETCHER = "fetcher"
+    """Runs `fetch` in an event loop, without weights."""
 
 
 class WorkerPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,16 +98,20 @@ class WorkerPlan(msgspec.Struct, frozen=True, kw_only=True):
 class Load(msgspec.Struct, array_like=True, frozen=True):
     """Gateway to worker, control: load the plan's target; use at most `max_slots` slots, `threads` each.
 
-    An understudy imports the target without loading it: no weights, and no slots that infer.
+    An understudy and a fetcher import the target without loading it: no weights, and no slots that infer.
     """
 
     plan: WorkerPlan
     max_slots: int
     threads: int
     niceness: int
-    is_understudy: bool = False
+    role: Role = Role.WORKER
     beside_bytes: int = 0
     """What the worker that serves now, on the same device, needed of its memory beyond the weights; 0 without one."""
+    fetched: dict[str, bytes] = {}
+    """By model, its example with what `fetch` gave for it; empty if that is to be found out."""
+    is_first: bool = True
+    """Whether its generation has served nothing yet; who replaces another need not ask the world first."""
 
 
 class Ready(msgspec.Struct, array_like=True, frozen=True):
@@ -165,7 +181,7 @@ class Decision(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Call(msgspec.Struct, array_like=True, frozen=True):
-    """One thing to be done by an understudy: run `fallback` or `size`, the `duty`, of a model on this body."""
+    """One thing to be done by an understudy or a fetcher: the `duty`, such as `fallback`, of a model on this body."""
 
     number: int
     duty: str
@@ -174,13 +190,13 @@ class Call(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Errand(msgspec.Struct, array_like=True, frozen=True):
-    """Gateway to understudy: run these calls."""
+    """Gateway to understudy or fetcher: run these calls."""
 
     calls: list[Call]
 
 
 class ErrandDone(msgspec.Struct, array_like=True, frozen=True):
-    """Understudy to gateway: a size, or an answer, or an outcome whose code says why not."""
+    """Its answer: a size, what was answered or fetched, or an outcome whose code says why not."""
 
     number: int
     outcome: Outcome

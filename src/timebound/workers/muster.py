@@ -6,9 +6,12 @@ import asyncio
 import logging
 from typing import Protocol
 
+import msgspec
+
 from timebound.errors import SetupError
 from timebound.workers import messages
 from timebound.workers.crew import Generation, Worker
+from timebound.workers.messages import Role
 
 log = logging.getLogger("timebound.workers")
 
@@ -19,12 +22,12 @@ _MOST_ROUNDS = 6
 class Staff(Protocol):
     """Who starts workers and knows which are there; the supervisor."""
 
-    async def spawn(self, generation: Generation, *, is_understudy: bool) -> Worker: ...
-    def missing(self, generation: Generation) -> list[bool]: ...
+    async def spawn(self, generation: Generation, *, role: Role) -> Worker: ...
+    def missing(self, generation: Generation) -> list[Role]: ...
 
 
 async def muster(staff: Staff, generation: Generation, *, is_whole: bool, is_strict: bool) -> None:
-    """Have one worker there, or if it `is_whole` all of them, and the understudy if one is needed.
+    """Have one worker there, or if it `is_whole` all of them, and those beside them that are needed.
 
     Until the caller's next pause nobody of them is missing, so that is when to let them in. Raises `SetupError` if one
     cannot be loaded, or dies again and again once it has been. `is_strict` refuses an option for a model that is not
@@ -34,7 +37,7 @@ async def muster(staff: Staff, generation: Generation, *, is_whole: bool, is_str
         missing = staff.missing(generation)
         if not missing:
             return
-        workers = [await staff.spawn(generation, is_understudy=is_understudy) for is_understudy in missing]
+        workers = [await staff.spawn(generation, role=role) for role in missing]
         heard = await asyncio.gather(*(worker.child.ready for worker in workers))
         if not generation.models:
             _learn(generation, heard[0], is_strict=is_strict)
@@ -45,8 +48,13 @@ async def muster(staff: Staff, generation: Generation, *, is_whole: bool, is_str
 
 
 def _learn(generation: Generation, ready: messages.Ready, *, is_strict: bool) -> None:
-    generation.models, generation.slots = ready.models, ready.slots
-    generation.needs_understudy = any(info.has_fallback or info.has_size for info in ready.models)
+    generation.fetched = {info.name: info.fetched for info in ready.models if info.fetched}
+    generation.models = [msgspec.structs.replace(info, fetched=b"") if info.fetched else info for info in ready.models]
+    generation.slots = ready.slots
+    if any(info.has_fallback or (info.has_size and not info.has_fetch) for info in ready.models):
+        generation.beside.append(Role.UNDERSTUDY)
+    if any(info.has_fetch for info in ready.models):
+        generation.beside.append(Role.FETCHER)
     for doubt in ready.doubts:
         log.warning("%s", doubt)
     if strange := generation.plan.strangers(ready.models):

@@ -31,6 +31,7 @@ from timebound.model import doubtful_attributes
 from timebound.target import load_models, sentence
 from timebound.workers import messages, wire
 from timebound.workers.errands import serve_errands
+from timebound.workers.fetching import serve_fetches
 from timebound.workers.hands import Hands
 from timebound.workers.measuring import tell_measures
 from timebound.workers.members import open_runner
@@ -57,8 +58,9 @@ def main(arguments: list[str]) -> int:
         return 1
     load = frame[0]
     set_up_logging(load.plan.log_level, as_json=load.plan.log_json, colour=load.plan.log_colour)
-    if load.is_understudy:
-        return serve_errands(control, slots[0], load)
+    if load.role is not messages.Role.WORKER:
+        serve = serve_errands if load.role is messages.Role.UNDERSTUDY else serve_fetches
+        return serve(control, slots[0], load)
     try:
         runners, ready, rooms = run_on_device(partial(_open, load), is_wanted=load.plan.device not in ("", "cpu"))
     except Exception as error:
@@ -111,13 +113,13 @@ def _open(load: messages.Load) -> tuple[Mapping[str, Runner], messages.Ready, li
     most = min(load.max_slots, plan.slots_for(has_device=device is not None))
     hands = _open_hands(load, most, clock)
     runners = {runner.name: runner for runner in (open_runner(model, clock) for model in models)}
-    infos = [warm_up(runner, clock, most) for runner in runners.values()]
+    infos = [warm_up(runner, clock, most, load.fetched.get(runner.name, b"")) for runner in runners.values()]
     slots = most if all(info.is_parallel for info in infos) else 1
     for info in infos:
         if info.device != "cpu":
             runners[info.name].take_usage = take_usage
-    for runner in runners.values():
-        _divide(runner, slots, clock)
+    for info in infos:
+        _divide(runners[info.name], slots, clock, info.fetched)
     doubts = [doubt for model in models for doubt in doubtful_attributes(type(model))]
     doubts += [note for model in models if isinstance(model, HandlerModel) for note in model.notes]
     rooms: list[wire.Room] = [bytearray] * slots
@@ -165,13 +167,13 @@ def _lower(niceness: int) -> None:
             os.setpriority(os.PRIO_PROCESS, int(thread), os.getpriority(os.PRIO_PROCESS, int(thread)) + niceness)
 
 
-def _divide(runner: Runner, slots: int, clock: Clock) -> None:
+def _divide(runner: Runner, slots: int, clock: Clock, fetched: bytes) -> None:
     """Let the slots have their own of what they should not share; only now is it known how many there are."""
     divided = [backend for backend in runner.model.opened if backend.divide(slots)]
     if divided:
         for number in range(1, slots):
             with in_slot(number):
-                warm_up(runner, clock)
+                warm_up(runner, clock, fetched=fetched)
 
 
 def _settle_garbage() -> None:

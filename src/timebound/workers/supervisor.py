@@ -7,6 +7,8 @@ import logging
 import signal
 from collections.abc import Callable, Coroutine
 
+from msgspec.structs import replace
+
 from timebound.clock import Clock
 from timebound.errors import SetupError
 from timebound.events import Events, HandlersMeasured, WorkerDown, WorkerUp
@@ -14,6 +16,8 @@ from timebound.types import ModelInfo
 from timebound.workers import messages
 from timebound.workers.child import Child
 from timebound.workers.crew import Generation, Recycling, Worker, cpu_s_of, memory_of
+from timebound.workers.fetcher import Fetcher
+from timebound.workers.messages import Role
 from timebound.workers.muster import muster
 from timebound.workers.output import Outputs
 from timebound.workers.slots import Dispatch
@@ -30,12 +34,15 @@ _LOOK_EVERY_S = 1.0
 _AFTER_FAILURE_S = 60.0
 """Nothing is recycled for so long after a replacement could not be loaded."""
 _NEVER = Recycling()
+_NICENESS_BESIDE = {Role.UNDERSTUDY: 0, Role.FETCHER: messages.NICENESS // 2}
+"""Work that is short and urgent runs level with the gateway; what mostly waits for others, before the workers."""
 
 
 class Supervisor:
     """Keeps `plan` true: as many workers as it asks for, each loaded and warmed up before it takes batches.
 
-    If a model has a `fallback` or a `size` of its own, one more process is kept: the understudy.
+    If a model has a `fallback` or a `size` of its own, one more process is kept: the understudy; if one has a `fetch`,
+    one more: the fetcher.
     """
 
     def __init__(
@@ -44,6 +51,7 @@ class Supervisor:
         *,
         dispatch: Dispatch,
         understudy: Understudy,
+        fetcher: Fetcher,
         on_models: Callable[[list[ModelInfo]], None],
         events: Events,
         clock: Clock,
@@ -54,13 +62,13 @@ class Supervisor:
         """How the last worker ended that was not asked to, and when the next one comes; empty if all is well."""
         self._generation = Generation(1, plan)
         self._dispatch = dispatch
-        self._understudy = understudy
+        self._beside = {Role.UNDERSTUDY: understudy, Role.FETCHER: fetcher}
         self._on_models = on_models
         self._events = events
         self._clock = clock
         self._workers: dict[int, Worker] = {}
         self._next_number = 1
-        self._quick_deaths = {True: 0, False: 0}  # of the understudy, and of the others
+        self._quick_deaths = dict.fromkeys(Role, 0)
         self._is_started = False
         self._coming: Generation | None = None  # what a reload is loading
         self._is_closed = False
@@ -71,7 +79,7 @@ class Supervisor:
     @property
     def workers_up(self) -> int:
         """Workers that take batches now."""
-        return sum(worker.is_up for worker in self._workers.values() if not worker.is_understudy)
+        return sum(worker.is_up for worker in self._workers.values() if worker.role is Role.WORKER)
 
     @property
     def slots_up(self) -> int:
@@ -84,7 +92,7 @@ class Supervisor:
         return self._generation.plan
 
     async def start(self) -> None:
-        """Return when the first worker is up, and the understudy if one is needed; raise `SetupError` if not."""
+        """Return when the first worker is up, and those beside it that are needed; raise `SetupError` if not."""
         generation = self._generation
         self._outputs.open()
         try:
@@ -98,7 +106,7 @@ class Supervisor:
         self._is_started = True
         self._open_doors(generation)
         generation.wanted = generation.plan.wanted(generation.slots, generation.models)
-        self._fill(generation, is_understudy=False)
+        self._fill(generation, Role.WORKER)
         if self._recycling.is_on:
             self._keep(self._recycle())
 
@@ -135,11 +143,11 @@ class Supervisor:
             for worker in self._of(self._coming):
                 worker.child.process.kill()
 
-    def missing(self, generation: Generation) -> list[bool]:
-        """Who is to be there and is not: True for the understudy, False for each other worker."""
-        there = [worker.is_understudy for worker in self._of(generation) if worker.is_there]
-        others, understudies = generation.wanted - there.count(False), generation.needs_understudy - there.count(True)
-        return [False] * others + [True] * understudies
+    def missing(self, generation: Generation) -> list[Role]:
+        """Who is to be there and is not."""
+        there = [worker.role for worker in self._of(generation) if worker.is_there]
+        beside = [role for role in generation.beside if role not in there]
+        return [Role.WORKER] * (generation.wanted - there.count(Role.WORKER)) + beside
 
     def _of(self, generation: Generation) -> list[Worker]:
         return [worker for worker in self._workers.values() if worker.generation is generation]
@@ -183,7 +191,7 @@ class Supervisor:
         for worker in self._workers.values():
             worker.child.process.kill()
 
-    def describe(self) -> list[dict[str, int | bool]]:
+    def describe(self) -> list[dict[str, int | bool | str]]:
         """The workers as people and pages see them."""
         return [
             {**worker.describe(), "memory_bytes": memory_of(worker.child.process.pid)}
@@ -195,7 +203,7 @@ class Supervisor:
         pids = {str(number): worker.child.process.pid for number, worker in self._workers.items()}
         return {number: (float(memory_of(pid)), cpu_s_of(pid)) for number, pid in pids.items()}
 
-    async def spawn(self, generation: Generation, *, is_understudy: bool, instead_of: Worker | None = None) -> Worker:
+    async def spawn(self, generation: Generation, *, role: Role, instead_of: Worker | None = None) -> Worker:
         """Start one more process, which loads and waits at its generation's door; raises `OSError`.
 
         `instead_of` is one that it is to take over from.
@@ -203,19 +211,20 @@ class Supervisor:
         if self._is_stopping or (self._is_closed and generation is self._coming):
             raise SetupError("the server is stopping")
         plan = generation.plan
-        max_slots = 1 if is_understudy else plan.most_slots
-        slots = 1 if is_understudy else plan.cpu_slots
+        is_worker = role is Role.WORKER
+        max_slots = plan.most_slots if is_worker else 1
+        slots = plan.cpu_slots if is_worker else 1
         threads = plan.threads or max(1, plan.cores // ((plan.workers or 1) * slots))
-        # The understudy's work is short and urgent: it runs level with the gateway.
-        # So does whoever may feed a GPU; what turns out to compute on cores lowers itself.
-        niceness = 0 if is_understudy or plan.gpus else messages.NICENESS
+        # Who may feed a GPU runs level with the gateway; what turns out to compute on cores lowers itself.
+        niceness = _NICENESS_BESIDE.get(role, 0 if plan.gpus else messages.NICENESS)
         gpu = instead_of.child.gpu if instead_of is not None else None
-        if gpu is None and plan.gpus and not is_understudy:
+        if gpu is None and plan.gpus and is_worker:
             gpu = self._emptiest(generation)
         beside = [worker.device_bytes for worker in self._workers.values() if worker.is_up and worker.child.gpu == gpu]
-        load = messages.Load(plan, max_slots, threads, niceness, is_understudy, max(beside, default=0))
+        load = messages.Load(plan, max_slots, threads, niceness, role, max(beside, default=0), generation.fetched)
+        load = replace(load, is_first=not generation.doors.is_set())
         child = Child(self._next_number, load, self._outputs.numbers, gpu)
-        worker = Worker(child, generation, is_understudy=is_understudy)
+        worker = Worker(child, generation, role)
         worker.is_spare = instead_of is not None
         worker.child.on_measures = lambda rows: self._events.emit(HandlersMeasured(rows))
         self._next_number += 1
@@ -271,21 +280,21 @@ class Supervisor:
         if was_asked or worker.generation.is_leaving:
             return
         lived_s = self._clock.now() - worker.since if worker.since else 0.0
-        role = worker.is_understudy
+        role = worker.role
         # The pause is for what cannot start, or does not stay. What a batch has killed was well: others need the next.
         is_well = lived_s > _STEADY_S or worker.items > 0
         self._quick_deaths[role] = 0 if is_well else self._quick_deaths[role] + 1
         delay_s = backoff_s(self._quick_deaths[role])
-        if not role:
+        if role is Role.WORKER:
             self.trouble = f"worker {child.number} {_how(code)}{failure}; the next one starts in {delay_s:.1f} s"
-        self._fill(worker.generation, is_understudy=role, delay_s=delay_s)
+        self._fill(worker.generation, role, delay_s=delay_s)
 
-    def _fill(self, generation: Generation, *, is_understudy: bool, delay_s: float = 0.0) -> None:
+    def _fill(self, generation: Generation, role: Role, *, delay_s: float = 0.0) -> None:
         """Start as many as are missing, but for those that are about to be started."""
-        missing = self.missing(generation).count(is_understudy) - generation.awaited[is_understudy]
+        missing = self.missing(generation).count(role) - generation.awaited[role]
         for _ in range(missing):
-            generation.awaited[is_understudy] += 1
-            self._keep(self._replace(delay_s, generation, is_understudy=is_understudy))
+            generation.awaited[role] += 1
+            self._keep(self._replace(delay_s, generation, role))
 
     async def _recycle(self) -> None:
         """Replace workers that have passed a limit, one at a time; the new one is warm before the old one goes."""
@@ -293,7 +302,7 @@ class Supervisor:
             await asyncio.sleep(_LOOK_EVERY_S)
             for worker in self._of(self._generation):
                 why = None if not worker.is_up else self._recycling.why(worker, self._clock.now())
-                if why is None or worker.is_understudy or worker.is_leaving or self._coming is not None:
+                if why is None or worker.role is not Role.WORKER or worker.is_leaving or self._coming is not None:
                     continue
                 log.info("recycling a worker", extra={"worker": worker.child.number, "why": why})
                 if not await self._take_over(worker):
@@ -302,7 +311,7 @@ class Supervisor:
 
     async def _take_over(self, old: Worker) -> bool:
         try:
-            fresh = await self.spawn(old.generation, is_understudy=False, instead_of=old)
+            fresh = await self.spawn(old.generation, role=Role.WORKER, instead_of=old)
             await fresh.child.ready
         except (SetupError, OSError) as error:
             if old.generation.is_leaving:
@@ -320,7 +329,7 @@ class Supervisor:
     async def _open(self, worker: Worker, ready: messages.Ready) -> None:
         worker.device_bytes = ready.device_bytes
         sockets = worker.child.take_sockets(ready.slots)
-        if not worker.is_understudy:
+        if worker.role is Role.WORKER:
             worker.open_slots(ready.slots, self._dispatch)
             for slot, sock in zip(worker.slots, sockets, strict=True):
                 await slot.open(sock)
@@ -329,9 +338,9 @@ class Supervisor:
         await _either(worker.generation.doors.wait(), worker.child.gone())
         if not worker.generation.doors.is_set() or worker.is_leaving:
             return  # it died, or was dismissed, at the door
-        if worker.is_understudy:
+        if worker.role is not Role.WORKER:
             worker.since = self._clock.now()
-            await self._understudy.open(sockets[0], worker.child.process.kill)
+            await self._beside[worker.role].open(sockets[0], worker.child.process.kill)
             worker.is_up = True
             return
         worker.since = self._clock.now()
@@ -341,17 +350,17 @@ class Supervisor:
         self.trouble = ""
         self._events.emit(WorkerUp(worker.child.number, worker.child.process.pid, ready.slots))
 
-    async def _replace(self, delay_s: float, generation: Generation, *, is_understudy: bool) -> None:
+    async def _replace(self, delay_s: float, generation: Generation, role: Role) -> None:
         if delay_s:
             log.warning("starting a new worker", extra={"in_s": round(delay_s, 2)})
             await asyncio.sleep(delay_s)
         while not (self._is_stopping or generation.is_leaving):
-            generation.awaited[is_understudy] -= 1  # it is there from the next line on
+            generation.awaited[role] -= 1  # it is there from the next line on
             try:
-                await self.spawn(generation, is_understudy=is_understudy)
+                await self.spawn(generation, role=role)
                 return
             except OSError as error:
-                generation.awaited[is_understudy] += 1
+                generation.awaited[role] += 1
                 log.error("cannot start a worker: %s", error)
                 await asyncio.sleep(1.0)
 

@@ -13,6 +13,8 @@ from timebound.types import Outcome
 from timebound.workers import messages, wire
 from timebound.workers.errands import FALLBACK, SIZE
 
+PING = "ping"
+
 Done: TypeAlias = Callable[[Outcome, float], None]
 
 _MOST_WAITING = 4096
@@ -23,7 +25,8 @@ PATIENCE_S = 1.0
 """With a process that answers nothing at all. Calls that take longer than a twentieth of that do not hold up others in
 it, so it hangs."""
 
-_GONE = Outcome(b"", code="understudy_gone")
+GONE = Outcome(b"", code="process_gone")
+"""Of a call whose process has ended, or that was never sent because too much waits."""
 
 
 class Understudy:
@@ -31,6 +34,9 @@ class Understudy:
 
     Whoever asks has a guard of his own and will not wait for ever.
     """
+
+    pings = False
+    """Whether a process that is silent is asked if it is there, because its calls may take long."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -41,6 +47,8 @@ class Understudy:
         self._unanswered = 0
         self._held_bytes = 0  # bodies of what is not answered yet
         self._talk: _Talk | None = None
+        self._talks: list[_Talk] = []
+        """That one, and those of processes that finish what they were asked."""
 
     def fallback(self, model: str, body: bytes, done: Callable[[Outcome | None], None]) -> None:
         """Ask for the model's fallback answer; `done` gets None if there is none to be had."""
@@ -55,27 +63,38 @@ class Understudy:
 
         `on_hang` is called if it stops answering.
         """
-        talk = _Talk(self._lost, on_hang, self._loop)
+        talk = _Talk(self._lost, on_hang, self._loop, pings=self.pings)
         await talk.open(sock)
         self._talk = talk
+        self._talks.append(talk)
         if self._asks:
             self._flush()
 
+    def tell(self, call: messages.Call) -> None:
+        """Send what nobody waits for an answer of, to every process, behind what it was asked before."""
+        if self._asks:
+            self._flush()
+        for talk in self._talks:
+            talk.send(messages.Errand([call]))
+
     def _lost(self, talk: _Talk) -> None:
+        self._talks.remove(talk)
         if talk is self._talk:
             self._talk = None
 
-    def _ask(self, duty: str, model: str, body: bytes, done: Done) -> None:
+    def _ask(self, duty: str, model: str, body: bytes, done: Done) -> int:
+        """Have a call sent; its number, or 0 if `done` has been told already that it cannot be."""
         is_full = self._unanswered >= _MOST_WAITING
         if is_full or (self._held_bytes and self._held_bytes + len(body) > _MOST_BYTES):
-            done(_GONE, 1.0)
-            return
+            done(GONE, 1.0)
+            return 0
         self._unanswered += 1
         self._held_bytes += len(body)
         if not self._asks and self._talk is not None:
             self._loop.call_soon(self._flush)  # what is asked in one turn of the loop goes in one frame
         call = messages.Call(next(self._numbers), duty, model, body)
         self._asks.append((call, partial(self._done, len(body), done)))
+        return call.number
 
     def _done(self, size: int, done: Done, outcome: Outcome, value: float) -> None:
         self._unanswered -= 1
@@ -92,9 +111,15 @@ class _Talk(wire.Channel):
     """The questions to one process, until it is gone."""
 
     def __init__(
-        self, on_lost: Callable[[_Talk], None], on_hang: Callable[[], None], loop: asyncio.AbstractEventLoop
+        self,
+        on_lost: Callable[[_Talk], None],
+        on_hang: Callable[[], None],
+        loop: asyncio.AbstractEventLoop,
+        *,
+        pings: bool,
     ) -> None:
         super().__init__()
+        self._pings = pings
         self._on_lost = on_lost
         self._on_hang = on_hang
         self._loop = loop
@@ -108,7 +133,7 @@ class _Talk(wire.Channel):
             self._timer.cancel()
         lost, self._away = self._away, {}
         for done in lost.values():
-            done(_GONE, 1.0)
+            done(GONE, 1.0)
 
     def data_received(self, data: bytes) -> None:
         self._heard += 1
@@ -116,7 +141,8 @@ class _Talk(wire.Channel):
 
     def receive(self, head: messages.Head, body: memoryview) -> None:
         assert isinstance(head, messages.ErrandDone)
-        self._away.pop(head.number)(head.outcome, head.size)
+        if head.number:  # else it says that it is there
+            self._away.pop(head.number)(head.outcome, head.size)
 
     def ask(self, asks: list[tuple[messages.Call, Done]]) -> None:
         self._away.update((call.number, done) for call, done in asks)
@@ -125,6 +151,8 @@ class _Talk(wire.Channel):
             self._watch()
 
     def _watch(self) -> None:
+        if self._pings:
+            self.send(messages.Errand([messages.Call(0, PING, "", b"")]))
         self._timer = self._loop.call_later(PATIENCE_S, self._look, self._heard)
 
     def _look(self, heard: int) -> None:

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from msgspec.structs import replace
+
 from timebound.answer_type import answer_schema, check_answer, example_of
 from timebound.backends.base import Backend
 from timebound.backends.ensemble import Ensemble
@@ -20,6 +22,7 @@ from timebound.importer import describe
 from timebound.model import Model, body_schema, example_body, media_types
 from timebound.schema import sample
 from timebound.types import Body, ModelInfo
+from timebound.workers.fetching import example_parcel, has_fetch
 from timebound.workers.libraries import made_on
 from timebound.workers.runner import Runner
 from timebound.workers.samples import read_samples
@@ -31,8 +34,11 @@ _NO_ANSWER = object()
 """Of a run that went no further than `infer`."""
 
 
-def warm_up(runner: Runner, clock: Clock, slots: int = 1) -> ModelInfo:
-    """Run the model on its example, twice (the first pays for lazy set-up); raise `SetupError` if it fails."""
+def warm_up(runner: Runner, clock: Clock, slots: int = 1, fetched: bytes = b"") -> ModelInfo:
+    """Run the model on its example, twice (the first pays for lazy set-up); raise `SetupError` if it fails.
+
+    `fetched` is the example with what `fetch` gave for it, if that is known.
+    """
     model = runner.model
     schema = body_schema(type(model))
     answer_schema(type(model).Answer, runner.name)  # what is wrong with it is told before anything runs
@@ -46,7 +52,10 @@ def warm_up(runner: Runner, clock: Clock, slots: int = 1) -> ModelInfo:
         what = "a made-up body" if example is None else "the example"
         if example is None:
             example = b"" if schema is None else made if (made := sample(schema)) is not None else {}
-        run = partial(_walk, runner, example_body(example), what)
+        body = example_body(example)
+        if has_fetch(model):
+            body = fetched = fetched or example_parcel(model, body, clock)
+        run = partial(_walk, runner, body, what)
     run()
     # A device captures now what it has met, before anything is timed.
     settle_all(type(model).max_batch, slots, partial(log.info, "%s: %s", runner.name))
@@ -58,7 +67,7 @@ def warm_up(runner: Runner, clock: Clock, slots: int = 1) -> ModelInfo:
     _run_sizes(model, run, clock)
     if isinstance(model.net, Ensemble):
         model.net.put_in_order()
-    return _info(runner, schema, example, took, answer, slots=slots)
+    return replace(_info(runner, schema, example, took, answer, slots=slots), fetched=fetched)
 
 
 def _run_sizes(model: Model, run: Callable[..., Any], clock: Clock) -> None:
@@ -122,6 +131,7 @@ def _info(
         has_fallback=callable(model.fallback),
         size_field=cls.size if isinstance(cls.size, str) else None,
         has_size=callable(cls.size),
+        has_fetch=cls.fetch is not None,
         max_batch=min(cls.max_batch, sizes[-1]) if sizes else cls.max_batch,
         batch_sizes=sizes,
         is_parallel=parallel,
