@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ from timebound.errors import BadInput
 from timebound.events import Answered, Events, Refused
 from timebound.observe.history import History, filter_of
 from timebound.observe.journal import Journal
-from timebound.observe.ledger import OUTCOMES, Ledger, files, size_of
+from timebound.observe.ledger import OUTCOMES, Ledger, files
 from timebound.reading.light import is_heavy_json
 from timebound.types import ModelInfo, Outcome, Quality, Question, Result, Run
 
@@ -193,18 +194,60 @@ def test_csv_ndjson_and_parquet_say_the_same(tmp_path: Path) -> None:
     assert len(table) == 20
 
 
-def test_whole_files_go_when_the_history_is_too_large_and_it_stays_near_its_limit(tmp_path: Path) -> None:
-    limit = 30_000_000
+def outcome(name: str, body: bytes) -> tuple[Any, ...]:
+    """A row as the ledger takes it."""
+    return (NOON, name, *["x"] * (len(OUTCOMES) - 3), body)
+
+
+@pytest.mark.parametrize(("rows", "body_bytes"), [(200, 3_000), (50, 60_000), (1, 400_000)])
+def test_whole_files_go_when_the_history_is_too_large_and_it_stays_near_its_limit(
+    tmp_path: Path, rows: int, body_bytes: int
+) -> None:
+    limit, sizes = 26_000_000, []
     ledger = Ledger(tmp_path, most_bytes=limit, most_s=1e6)
-    names = len(OUTCOMES) - 3
-    sizes = []
-    for number in range(120):
-        rows = [(NOON, f"r{number}", *["x"] * names, b"y" * 1000)] * 500
-        ledger.write(rows, [], NOON + number)
-        sizes.append(sum(size_of(file) for file in files(tmp_path)))
+    for number in range(int(1.6 * limit / (rows * body_bytes))):
+        minute = (number, "m", "1", "full", "computed", "", rows, rows, 1.0)
+        ledger.write([outcome(f"r{number}", b"y" * body_bytes)] * rows, [minute], NOON + number)
+        sizes.append(sum(file.stat().st_size for file in tmp_path.iterdir()))
     ledger.close()
-    assert 0.9 * limit < max(sizes) <= 1.05 * limit
-    assert min(sizes[-20:]) >= 0.9 * limit
+    assert 0.95 * limit <= max(sizes) <= 1.05 * limit
+    assert min(sizes[len(sizes) * 3 // 4 :]) >= 0.95 * limit
+
+
+def test_counts_by_minute_take_their_part_of_the_limit_and_no_more(tmp_path: Path) -> None:
+    limit = 5_000_000
+    ledger = Ledger(tmp_path, most_bytes=limit, most_s=1e9)
+    for part in range(20):
+        rows = [(1_000 * part + one, "model", "1", "full", "computed", "", 1, 1, 1.0) for one in range(1_000)]
+        ledger.write([], rows, NOON)
+    left = ledger._minutes.execute("SELECT count(*), max(minute) FROM minutes").fetchone()  # type: ignore[union-attr]
+    ledger.close()
+    assert (tmp_path / "minutes.sqlite").stat().st_size <= 0.12 * limit
+    assert left[0] > 5_000
+    assert left[1] == 19_999
+
+
+def test_a_file_that_somebody_else_took_away_is_begun_anew(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path, most_bytes=10**9, most_s=1e6)
+    ledger.write([outcome("one", b"")], [], NOON)
+    for file in tmp_path.glob("2*"):
+        file.unlink()
+    ledger.write([outcome("two", b"")], [], NOON)
+    ledger.close()
+    assert [row["request"] for row in History(tmp_path).rows(filter_of({}), most=9)] == ["two"]
+
+
+def test_tries_that_came_to_nothing_leave_no_files(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path, most_bytes=10**9, most_s=1e6)
+    for _ in range(3):
+        with pytest.raises(sqlite3.Error):
+            ledger.write([("too few columns",)], [], NOON)
+        ledger.give_up()
+    assert files(tmp_path) == []
+    ledger.write([outcome("one", b"")], [], NOON)
+    ledger.give_up()
+    assert len(files(tmp_path)) == 1
+    assert ledger.kept == 1
 
 
 def test_old_files_go_and_counts_by_minute_stay_longer(tmp_path: Path) -> None:

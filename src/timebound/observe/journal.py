@@ -125,7 +125,7 @@ class Journal:
         self._ledger.close()
 
     def _write(self, events: list[Answered | Refused], said: list[tuple[Any, ...]]) -> None:
-        now = self._wall()
+        now, before = self._wall(), self._ledger.kept
         try:
             if events:
                 ahead = now - self._now()
@@ -134,16 +134,17 @@ class Journal:
             if said:
                 self._ledger.write_feedback(said)
         except (sqlite3.Error, OSError) as error:
-            self.dropped += len(events)
             if not self._is_broken:
                 log.error("the history cannot be written and goes on without: %s", error)
             self._is_broken = True
-            self._ledger.close()
+            self._ledger.give_up()
         else:
-            self.written += len(events)
             if self._is_broken:
                 log.info("the history is written again", extra={"dropped": self.dropped})
             self._is_broken = False
+        kept = self._ledger.kept - before
+        self.written += kept
+        self.dropped += len(events) - kept
 
     def _row(self, event: Answered | Refused, now: float, ahead: float) -> tuple[Any, ...]:
         ms = round(event.seconds * 1e3, 3)

@@ -8,8 +8,10 @@ feedback.sqlite            who said that an answer was right or wrong
 from __future__ import annotations
 
 import calendar
+import os
 import sqlite3
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -30,6 +32,14 @@ _FEEDBACK_BYTES = 1_000
 """What a word takes at most, or hardly more: together they take no more than what they are about."""
 _LONGER = 10
 """Roll-ups are kept so many times as long as outcomes."""
+_PART_OF_MINUTES = 10
+"""They take at most this part of what all may take: the oldest go first."""
+_AT_ONCE = 8
+"""A transaction, and what SQLite writes ahead, take hardly more than this part of a file: none gets too large."""
+_ROW_BYTES = 500
+"""An outcome without what was sent and answered takes about as much."""
+_PAGE_BYTES = 4_096
+_ENDING, _PARTS = ".sqlite", ("-wal", "-shm")
 
 _MAKE = f"""
 CREATE TABLE IF NOT EXISTS outcomes ({", ".join(OUTCOMES)});
@@ -45,6 +55,10 @@ CREATE TABLE IF NOT EXISTS feedback (model, key, verdict, label, at REAL, client
 _ADD_MINUTE = """
 INSERT INTO minutes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
 count = count + excluded.count, in_time = in_time + excluded.in_time, ms = ms + excluded.ms
+"""
+_DROP_MINUTES = """
+DELETE FROM minutes WHERE minute <= (SELECT minute FROM minutes ORDER BY minute
+LIMIT 1 OFFSET (SELECT count(*) / 10 FROM minutes))
 """
 
 
@@ -63,9 +77,24 @@ def files(folder: Path) -> list[Path]:
     return sorted(folder.glob("2*.sqlite"))
 
 
-def size_of(file: Path) -> int:
-    """Bytes on disk, of the file and what SQLite keeps beside it."""
-    return sum(found.stat().st_size for found in file.parent.glob(file.name + "*") if found.exists())
+def _sizes(folder: Path) -> dict[str, int]:
+    """Bytes of each file on disk, with what SQLite keeps beside it."""
+    sizes: defaultdict[str, int] = defaultdict(int)
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            name, ending, _ = entry.name.partition(_ENDING)
+            if ending:
+                with suppress(FileNotFoundError):
+                    sizes[name + ending] += entry.stat().st_size
+    return sizes
+
+
+def _size_of(file: Path) -> int:
+    total = 0
+    for part in (file, *(file.with_name(file.name + more) for more in _PARTS)):
+        with suppress(FileNotFoundError):
+            total += part.stat().st_size
+    return total
 
 
 class Ledger:
@@ -78,7 +107,10 @@ class Ledger:
         self.folder = folder
         self._most_bytes = most_bytes
         self._most_feedback = min(_MOST_FEEDBACK, most_bytes // _FEEDBACK_BYTES)
+        self._full = max(_LEAST_BYTES, most_bytes // _PART)
         self._most_s = most_s
+        self.kept = 0
+        """Outcomes that were ever written: also those of a call that failed after them."""
         self._connection: sqlite3.Connection | None = None
         self._file = folder / "none"
         self._hour = -1
@@ -86,13 +118,17 @@ class Ledger:
         self._feedback: sqlite3.Connection | None = None
 
     def write(self, rows: Sequence[tuple[Any, ...]], minutes: Iterable[tuple[Any, ...]], now: float) -> None:
-        """Add outcomes and counts, each in one transaction."""
-        connection = self._present(now)
-        _in_one(connection, f"INSERT INTO outcomes VALUES ({','.join('?' * len(OUTCOMES))})", rows)
+        """Add outcomes and counts; what was kept when it fails is in `kept`."""
+        for part in _parts(rows, self._full // _AT_ONCE):
+            _in_one(self._present(now), f"INSERT INTO outcomes VALUES ({','.join('?' * len(OUTCOMES))})", part)
+            self.kept += len(part)
+            self._drop_old(now)
+        if not rows:
+            self._drop_old(now)
         if self._minutes is None:
             self._minutes = open_file(self.folder / "minutes.sqlite", _MAKE_MINUTES)
         _in_one(self._minutes, _ADD_MINUTE, minutes)
-        self._drop_old(now)
+        self._drop_minutes(now)
 
     def write_feedback(self, rows: Sequence[tuple[Any, ...]]) -> None:
         """Add what was said of answers; the last word counts."""
@@ -110,14 +146,22 @@ class Ledger:
         self._connection = self._minutes = self._feedback = None
         self._hour = -1
 
+    def give_up(self) -> None:
+        """The same after something failed: a file that came to nothing goes, or there would be one for each try."""
+        self.close()
+        if self._file.exists() and not _has_outcomes(self._file):
+            self._remove(self._file)
+
     def _present(self, now: float) -> sqlite3.Connection:
-        hour, full = int(now // 3600), max(_LEAST_BYTES, self._most_bytes // _PART)
-        if self._connection is None or hour != self._hour or size_of(self._file) >= full:
+        hour = int(now // 3600)
+        size = _size_of(self._file)  # 0 if another server's limit took it
+        if self._connection is None or hour != self._hour or not 0 < size < self._full:
             if self._connection is not None:
                 self._connection.close()
                 self._connection = None
             self._file, self._hour = self._next_file(hour), hour
             self._connection = open_file(self._file, _MAKE)
+            self._connection.execute(f"PRAGMA wal_autocheckpoint={max(10, self._full // _AT_ONCE // _PAGE_BYTES)}")
         return self._connection
 
     def _next_file(self, hour: int) -> Path:
@@ -133,19 +177,52 @@ class Ledger:
 
     def _drop_old(self, now: float) -> None:
         """Whole files go, the oldest first, beyond the bytes or the age."""
-        known = files(self.folder)
-        sizes = {file: size_of(file) for file in known}
+        sizes = _sizes(self.folder)
         total = sum(sizes.values())
-        for file in known:
+        for name in sorted(name for name in sizes if name.startswith("2")):
+            file = self.folder / name
             is_old = _begin_of(file) + 3600 < now - self._most_s
             if file == self._file or not (is_old or total > self._most_bytes):
                 break
-            total -= sizes[file]
-            for part in self.folder.glob(file.name + "*"):
-                part.unlink(missing_ok=True)
-        if self._minutes is not None:
-            oldest = int((now - _LONGER * self._most_s) // 60)
-            self._minutes.execute("DELETE FROM minutes WHERE minute < ?", (oldest,))
+            total -= sizes[name]
+            self._remove(file)
+
+    def _remove(self, file: Path) -> None:
+        for part in (file, *(file.with_name(file.name + more) for more in _PARTS)):
+            part.unlink(missing_ok=True)
+
+    def _drop_minutes(self, now: float) -> None:
+        assert self._minutes is not None
+        oldest = int((now - _LONGER * self._most_s) // 60)
+        self._minutes.execute("DELETE FROM minutes WHERE minute < ?", (oldest,))
+        pages, free = (
+            self._minutes.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count")
+        )
+        if (pages - free) * _PAGE_BYTES > self._most_bytes // _PART_OF_MINUTES:
+            self._minutes.execute(_DROP_MINUTES)
+
+
+def _parts(rows: Sequence[tuple[Any, ...]], most_bytes: int) -> Iterator[Sequence[tuple[Any, ...]]]:
+    """The rows in order, so few at a time that they take about so many bytes."""
+    first, held = 0, 0
+    for number, row in enumerate(rows):
+        held += _ROW_BYTES + sum(len(body) for body in row[-len(BLOBS) :] if body is not None)
+        if held >= most_bytes:
+            yield rows[first : number + 1]
+            first, held = number + 1, 0
+    if first < len(rows):
+        yield rows[first:]
+
+
+def _has_outcomes(file: Path) -> bool:
+    try:
+        connection = read_only(file)
+        try:
+            return connection.execute("SELECT 1 FROM outcomes LIMIT 1").fetchone() is not None
+        finally:
+            connection.close()
+    except sqlite3.Error:
+        return False
 
 
 def _begin_of(file: Path) -> float:
