@@ -13,7 +13,7 @@ import httpx
 import pytest
 from tests.live.serving import PATIENCE_S, Serving, clean_environment
 
-from timebound.scaffold.scaffold import write_application
+from timebound.scaffold.scaffold import TEMPLATES, write_application
 
 pytestmark = pytest.mark.live
 
@@ -30,7 +30,7 @@ def run(*command: str, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("template", ["plain", "image", "onnx"])
+@pytest.mark.parametrize("template", TEMPLATES)
 def test_a_new_application_passes_its_test_and_answers_as_its_readme_says(tmp_path: Path, template: str) -> None:
     made = run(sys.executable, "-m", "timebound.cli", "new", "hello", "--template", template, folder=tmp_path)
     assert made.returncode == 0, made.stderr
@@ -46,6 +46,19 @@ def test_a_new_application_passes_its_test_and_answers_as_its_readme_says(tmp_pa
         assert json.loads(run(*words, folder=hello).stdout) == json.loads(answer)
 
 
+@pytest.mark.parametrize("template", ["sklearn", "text"])
+def test_the_program_that_trains_writes_a_file_that_answers_alike(tmp_path: Path, template: str) -> None:
+    hello = tmp_path / "hello"
+    write_application(hello, template)
+    shipped = (hello / "model.onnx").read_bytes()
+    (hello / "model.onnx").unlink()
+    trained = run(sys.executable, "train.py", folder=hello)
+    assert trained.returncode == 0, trained.stderr
+    assert len((hello / "model.onnx").read_bytes()) == pytest.approx(len(shipped), rel=0.1)
+    tested = run(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", folder=hello)
+    assert tested.returncode == 0, tested.stdout
+
+
 def test_the_onnx_application_refuses_a_pixel_that_is_no_pixel(tmp_path: Path) -> None:
     write_application(tmp_path / "hello", "onnx")
     with Serving(tmp_path / "hello") as serving:
@@ -55,7 +68,7 @@ def test_the_onnx_application_refuses_a_pixel_that_is_no_pixel(tmp_path: Path) -
 
 
 def test_applications_of_one_folder_are_tested_together(tmp_path: Path) -> None:
-    for template in ("plain", "image", "onnx"):
+    for template in TEMPLATES:
         write_application(tmp_path / f"my-{template}", template)
     tested = run(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", ".", folder=tmp_path)
     assert tested.returncode == 0, tested.stdout

@@ -14,7 +14,15 @@ from timebound.scaffold.scaffold import TEMPLATES, write_application
 from timebound.target import load_models
 
 FILES = {".gitignore", "README.md", "app.py", "test_my_first_app.py", "timebound.toml"}
-MORE = {"plain": set(), "image": {"samples/leaf.png"}, "onnx": {"model.onnx"}}
+MORE = {
+    "plain": set(),
+    "image": {"samples/leaf.png"},
+    "onnx": {"model.onnx"},
+    "sklearn": {"model.onnx", "train.py"},
+    "text": {"model.onnx", "train.py"},
+    "function": set(),
+}
+CLASSES = [name for name in TEMPLATES if name != "function"]
 
 
 @pytest.mark.parametrize("template", TEMPLATES)
@@ -23,18 +31,27 @@ def test_an_application_is_complete_and_bears_its_name(tmp_path: Path, template:
     written = {str(file.relative_to(folder)) for file in write_application(folder, template)}
     assert written == FILES | MORE[template]
     (model,) = load_models(folder, threads=1)
-    assert (name_of(type(model)), type(model).__name__) == ("my-first_app", "MyFirstApp")
+    wanted = ("my-first_app", "MyFirstApp") if template in CLASSES else ("my_first_app", "my_first_app")
+    assert (name_of(type(model)), type(model).__name__) == wanted
     texts = [(folder / name).read_text() for name in FILES]
     assert not [text for text in texts if "emplate" in text]
 
 
-@pytest.mark.parametrize("template", TEMPLATES)
+@pytest.mark.parametrize("template", CLASSES)
 @pytest.mark.parametrize("name", [*sorted({word.lower() for word in keyword.kwlist}), "value-error", "app"])
 def test_a_name_that_python_has_already_makes_a_class_of_its_own(tmp_path: Path, template: str, name: str) -> None:
     write_application(tmp_path / name, template)
     (model,) = load_models(tmp_path / name, threads=1)
     assert name_of(type(model)) == name
     assert not hasattr(builtins, type(model).__name__)
+
+
+@pytest.mark.parametrize(("name", "made"), [("class", "class_model"), ("print", "print_model"), ("a-b", "a_b")])
+def test_a_function_has_a_name_that_python_does_not_have(tmp_path: Path, name: str, made: str) -> None:
+    write_application(tmp_path / name, "function")
+    (model,) = load_models(tmp_path / name, threads=1)
+    assert name_of(type(model)) == made
+    assert f"/predictions/{made} " in (tmp_path / name / "README.md").read_text()
 
 
 def test_an_application_may_be_called_a_template(tmp_path: Path) -> None:

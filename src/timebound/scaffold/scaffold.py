@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import keyword
 import re
 import shutil
 from pathlib import Path
@@ -13,6 +14,9 @@ TEMPLATES = {
     "plain": "text in, answer out; no model file needed",
     "image": "a picture in the body, decoded within limits",
     "onnx": "a network in an ONNX file, with a small one to begin with",
+    "sklearn": "a model of scikit-learn, trained and turned into ONNX by its train.py",
+    "text": "texts of any length, padded into one batch, and a small network for them",
+    "function": "a plain function with types, the shortest there is",
 }
 _HERE = Path(__file__).parent
 _EVERY = "every"  # what all applications have
@@ -56,7 +60,12 @@ def _write(source: Path, file: Path, name: str) -> None:
 def _named(text: str, name: str) -> str:
     """A template's text or file name for the application `name`."""
     # pytest wants each test file of a run to have a name of its own, and Python one without dashes.
-    names = {"test_template": f"test_{name.replace('-', '_')}", "Template": _class_name(name), "template": name}
+    names = {
+        "test_template": f"test_{name.replace('-', '_')}",
+        "template_call": _function_name(name),
+        "Template": _class_name(name),
+        "template": name,
+    }
     return re.sub("|".join(names), lambda found: names[found[0]], text.removesuffix(_TEXT))
 
 
@@ -64,3 +73,8 @@ def _class_name(name: str) -> str:
     made = "".join(part.capitalize() for part in re.split(r"[-_]", name) if part)
     # `class None` is no Python, and `class ValueError` would hide the real one.
     return f"{made}Model" if hasattr(builtins, made) else made
+
+
+def _function_name(name: str) -> str:
+    made = name.replace("-", "_")
+    return f"{made}_model" if keyword.iskeyword(made) or hasattr(builtins, made) else made
