@@ -58,7 +58,7 @@ def test_the_table_has_a_line_for_each_level_and_says_why_requests_failed() -> N
 def test_compared_levels_of_one_load_are_side_by_side() -> None:
     old, new = document(level(20.0), level(40.0)), document(level(20.0, latency=0.2), level(80.0))
     rows = results.compare(old, new).splitlines()
-    (p50,) = [row.split() for row in rows if row.startswith("  p50 ms")]
+    (p50,) = [row.split() for row in rows if row.startswith("  p50 ")]
     assert p50[-1] == "worse"
     assert float(p50[-2].rstrip("%")) == pytest.approx(100.0, abs=0.2)
     assert "80/s poisson: not in the old results" in rows
@@ -80,7 +80,8 @@ def svgs(html: str) -> list[ET.Element]:
 
 def test_the_page_stands_alone_and_its_plots_are_well_formed() -> None:
     html = page(document(level(20.0), level(40.0, latency=0.5, warnings=("beware <of> this",))))
-    assert len(svgs(html)) == 2 + 2 * 2
+    assert len(svgs(html)) == 2 + 2 * 4
+    assert html.count("Requests per second over time") == html.count(">Users over time<") * 2 == 4
     assert "http://" not in html.replace("http://h", "")
     assert "<script" not in html
     assert "beware &lt;of&gt; this" in html
@@ -101,3 +102,10 @@ def test_axes_end_at_round_numbers_and_points_stay_inside() -> None:
     places = [tuple(map(float, point.split(","))) for point in points.split()]
     assert all(0 <= x <= 720 and 0 <= y <= 300 for x, y in places)
     assert places[0][1] > places[1][1]  # more is higher up
+
+
+def test_results_of_a_release_that_measured_less_are_compared_in_what_they_have() -> None:
+    old = document(level(20.0))
+    del old["levels"][0]["figures"]["min_ms"]
+    assert "min ms" not in results.compare(old, document(level(20.0)))
+    assert "min ms" in results.compare(document(level(20.0)), document(level(20.0)))

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+import xml.etree.ElementTree as ET
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -245,7 +246,7 @@ def test_results_are_compared_and_drawn(tmp_path: Path) -> None:
     with Rogue(after(0.0, ok())) as rogue:
         ran = bench(tmp_path, rogue.url, *flags, "--compare", old, "--html", html)
     assert ran.code == 0, ran.err
-    (row,) = [line for line in ran.out.splitlines() if line.startswith("  p50 ms")]
+    (row,) = [line for line in ran.out.splitlines() if line.startswith("  p50 ")]
     assert row.endswith("better")
     assert "Latency over time" in html.read_text()
     with Rogue(after(0.0, ok())) as rogue:
@@ -394,3 +395,30 @@ def test_progress_is_one_line_on_a_terminal_and_ctrl_c_prints_the_results_so_far
     assert level["is_interrupted"]
     assert level["figures"]["requests"] > 10
     assert level["figures"]["seconds"] < 30
+
+
+def test_what_is_exported_for_postman_and_jmeter_is_answered(tmp_path: Path) -> None:
+    postman, jmeter = tmp_path / "c.json", tmp_path / "p.jmx"
+    counted = {"COMPUTED": str(tmp_path / "computed")}
+    with Serving(MODELS / "counts.py", "--workers", "1", environment=counted) as serving:
+        models = serving.http.get("/v1/models").json()["models"]
+        done = bench(tmp_path, serving.url, "--model", "counts", "--export", postman, "--export", jmeter)
+        assert (done.code, done.levels) == (0, [])
+        assert "nothing was measured" in done.out
+        folders = {folder["name"]: folder["item"] for folder in json.loads(postman.read_text())["item"]}
+        assert set(folders) == {"asked", "counts", "contents", "server"}
+        for model in models:
+            paths = {each["request"]["url"]["raw"].removeprefix("{{server}}") for each in folders[model["name"]]}
+            assert paths == set(model["paths"])
+        for each in (each for requests in folders.values() for each in requests):
+            request = each["request"]
+            url = request["url"]["raw"].replace("{{server}}", serving.url)
+            body = request.get("body", {}).get("raw", "").replace("{{$guid}}", "g").replace("{{$randomInt}}", "7")
+            headers = {header["key"]: header["value"].replace("{{$guid}}", "g") for header in request["header"]}
+            answer = serving.http.request(request["method"], url, content=body, headers=headers)
+            assert answer.status_code == 200, each["name"]
+        plan = ET.parse(jmeter)
+        said = {each.get("name"): each.text or "" for each in plan.iter() if each.get("name")}
+        body = said["Argument.value"].replace("${__UUID()}", "h").replace("${__counter(FALSE,)}", "8")
+        headers = {"content-type": "application/json"}
+        assert serving.http.post(said["HTTPSampler.path"], content=body, headers=headers).status_code == 200

@@ -19,7 +19,7 @@ from timebound import __version__
 from timebound.cli.values import read_count, read_rates, read_span, read_time, read_whole, read_wholes
 from timebound.cli.verb import check_writable, declare
 from timebound.errors import SetupError
-from timebound.lab import bench, requirements, results
+from timebound.lab import bench, export, requirements, results
 from timebound.lab.bench import Level, Plan, Tell
 from timebound.lab.load import payloads
 from timebound.lab.load.client import Address, resolve
@@ -113,6 +113,8 @@ def _add_judgement(add: Callable[..., Any]) -> None:
     add("--tolerance", type=float, default=1e-6, metavar="X", help=within)
     add("--json", type=Path, metavar="FILE", help="write all results as JSON to this file")
     add("--html", type=Path, metavar="FILE", help="write a report with plots to this file")
+    tools = "write the requests to this file for JMeter (.jmx) or Postman (.json), and send no load; may be repeated"
+    add("--export", type=Path, action="append", metavar="FILE", help=tools)
     beside = "show the results beside those that an earlier run wrote with --json"
     add("--compare", type=Path, metavar="FILE", help=beside)
     required = "requirements such as 'goodput>=0.99,p99<250ms'; exit code 3 if one is not met"
@@ -120,7 +122,7 @@ def _add_judgement(add: Callable[..., Any]) -> None:
 
 
 def run(chosen: argparse.Namespace) -> int:
-    """Measure, print, write, judge."""
+    """Measure, print, write, judge; or write the requests for other tools."""
     # All that can be wrong is looked at before the load begins.
     required = requirements.read(chosen.require) if chosen.require else []
     earlier = results.read_document(chosen.compare) if chosen.compare else None
@@ -128,8 +130,11 @@ def run(chosen: argparse.Namespace) -> int:
         check_writable(file)
     plans = make_plans(chosen)
     given = _given_payloads(chosen)
+    if chosen.export:
+        return _export(chosen, plans[0], given)
     with _server(chosen) as url:
-        address, path, requests, deadline_s = prepare(chosen, url, given)
+        address, form, sent, deadline_s = prepare(chosen, url, given)
+        path, requests = form.path, Requests(form, sent)
         # A deadline that was asked for, or is part of the scenario, is in the plans already.
         plans = [replace(plan, deadline_s=plan.deadline_s or deadline_s or plan.timeout_s) for plan in plans]
         levels = bench.run(plans, address, requests, _line_on_terminal())
@@ -150,6 +155,21 @@ def run(chosen: argparse.Namespace) -> int:
             f"timebound: {chosen.compare} has no load in common with this run, so nothing was compared", file=sys.stderr
         )
     return verdict or int(has_less)
+
+
+def _export(chosen: argparse.Namespace, plan: Plan, given: list[Payload] | None) -> int:
+    """Write what would be sent, for another tool to send."""
+    for file in chosen.export:
+        export.check_ending(file)
+        check_writable(file)
+    with _server(chosen) as url:
+        address, form, sent, _ = prepare(chosen, url, given)
+        asked = export.Asked(address, form, sent[0])
+        routes = asyncio.run(export.routes(asked))
+    for file in chosen.export:
+        file.write_text(export.write(file, asked, routes, plan))
+        print(f"wrote {file}; nothing was measured")
+    return 0
 
 
 def _judge(levels: Sequence[Level], required: Sequence[Any]) -> int:
@@ -218,7 +238,7 @@ def _given_payloads(chosen: argparse.Namespace) -> list[Payload] | None:
 
 def prepare(
     chosen: argparse.Namespace, url: str, given: list[Payload] | None
-) -> tuple[Address, str, Requests, float | None]:
+) -> tuple[Address, Form, list[Payload], float | None]:
     """Where to send what, and the model's own deadline if it has one."""
     address = resolve(url, verify=not chosen.insecure)
     parts = urlsplit(url)
@@ -242,7 +262,7 @@ def prepare(
     if given is None and found and found.knows_by_content and FRESH_KEY[0] not in dict(headers):
         headers.append(FRESH_KEY)
     form = Form(address.host_header, path, chosen.method, headers)
-    return address, path, Requests(form, sent), found.deadline_s if found else None
+    return address, form, sent, found.deadline_s if found else None
 
 
 @contextmanager

@@ -52,7 +52,28 @@ def _level(level: Mapping[str, Any]) -> str:
     timeline = [row for row in level["timeline"] if row["requests"]]
     if not timeline or not level["percentiles"]:
         return heading + "<p>Nothing was answered.</p>"
-    return heading + _over_time(level, timeline) + _percentiles(level["percentiles"])
+    return heading + _over_time(level, timeline) + _rates(level) + _users(level) + _percentiles(level["percentiles"])
+
+
+def _rates(level: Mapping[str, Any]) -> str:
+    """Requests that came up and answers that came, each second."""
+    named = (("came up", "offered_rps"), ("answered", "answered_rps"))
+    lines = [Line(name, [(row["at_s"], row[rate]) for row in level["timeline"]]) for name, rate in named]
+    return _against_time("Requests per second over time", "requests/s", lines)
+
+
+def _users(level: Mapping[str, Any]) -> str:
+    """How many wait for an answer; of a closed loop also how many users there are."""
+    timeline = level["timeline"]
+    lines = [Line("waiting", [(row["at_s"], row["under_way"]) for row in timeline])]
+    if not level["is_open_loop"]:
+        lines.append(Line("all", [(row["at_s"], level["at"]) for row in timeline], is_dashed=True))
+    return _against_time("Users over time", "users", lines)
+
+
+def _against_time(title: str, unit: str, lines: Sequence[Line]) -> str:
+    x = linear("seconds since the start", [at for at, _ in lines[0].points])
+    return chart(title, x, linear(unit, [value for line in lines for _, value in line.points]), lines)
 
 
 def _over_time(level: Mapping[str, Any], timeline: Sequence[Mapping[str, float]]) -> str:

@@ -20,12 +20,12 @@ _FORM = re.compile(r"\s*([A-Za-z][\w.]*)\s*(<=|>=|==|<|>)\s*([0-9.]+(?:e-?[0-9]+
 # To milliseconds, for figures that are durations.
 _UNITS = {"us": 0.001, "ms": 1.0, "s": 1000.0, "min": 60_000.0}
 # Without an answer they say nothing, and so no requirement on them is met.
-_OF_ANSWERS = ("p50_ms", "p90_ms", "p99_ms", "p99_9_ms", "max_ms", "mean_ms")
+_OF_ANSWERS = ("p50_ms", "p90_ms", "p99_ms", "p99_9_ms", "min_ms", "max_ms", "mean_ms")
 
 NAMES = (
-    "goodput", "in_time", "goodput_rps", "answered_rps", "offered_rps", "p50", "p90", "p99", "p99.9", "max", "mean",
-    "requests", "failed", "refused", "timed_out", "lost", "wrong", "late", "resends", "full_share", "partial_share",
-    "fallback_share", "mean_members", "client_cpu", "client_send_lag_p99", "client_loop_lag_p99",
+    "goodput", "in_time", "goodput_rps", "answered_rps", "offered_rps", "p50", "p90", "p99", "p99.9", "min", "max",
+    "mean", "requests", "failed", "refused", "timed_out", "lost", "wrong", "late", "resends", "full_share",
+    "partial_share", "fallback_share", "mean_members", "client_cpu", "client_send_lag_p99", "client_loop_lag_p99",
 )  # fmt: skip
 
 
@@ -65,7 +65,7 @@ def _read_one(text: str) -> Requirement:
     name, relation, number, unit = match.groups()
     if name not in NAMES:
         raise SetupError(f"--require: there is no figure {name!r}; there are: {', '.join(NAMES)}")
-    is_duration = name in ("max", "mean") or bool(re.fullmatch(r"p[0-9.]+|client_\w+_lag_p99", name))
+    is_duration = name in ("min", "max", "mean") or bool(re.fullmatch(r"p[0-9.]+|client_\w+_lag_p99", name))
     figure = name.replace(".", "_") + "_ms" if is_duration else name
     try:
         bound = float(number)

@@ -18,7 +18,9 @@ COLUMNS: Sequence[tuple[str, str, int, bool | None]] = (
     ("answered_rps", "answered/s", 1, True),
     ("goodput", "goodput", 4, True),
     ("in_time", "in time", 4, True),
-    ("p50_ms", "p50 ms", 2, False),
+    ("min_ms", "min ms", 2, False),
+    ("mean_ms", "mean", 2, False),
+    ("p50_ms", "p50", 2, False),
     ("p90_ms", "p90", 2, False),
     ("p99_ms", "p99", 2, False),
     ("p99_9_ms", "p99.9", 2, False),
@@ -133,7 +135,9 @@ def compare(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
             continue
         found = [[level["load"], "old", "new", "change", ""]]
         for name, heading, digits, more_is_better in COLUMNS:
-            was, now = earlier["figures"][name], level["figures"][name]
+            was, now = earlier["figures"].get(name), level["figures"][name]
+            if was is None:  # an earlier release did not measure it
+                continue
             change = _change(was, now, more_is_better)
             found.append([f"  {heading}", f"{was:,.{digits}f}", f"{now:,.{digits}f}", *change])
         lines += in_columns(found)

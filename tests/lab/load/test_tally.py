@@ -117,3 +117,21 @@ def test_a_reader_is_warned_when_the_client_is_to_blame(
     found = warnings({**FINE, **change}, is_open_loop)
     assert len(found) == len(words)
     assert all(text.startswith(word) for text, word in zip(found, words, strict=True))
+
+
+def test_the_timeline_has_answers_by_when_they_came_and_who_waited() -> None:
+    tally = Tally(5.0, 0.0, 4.0)
+    tally.add(question(0.5, latency=1.0))
+    tally.add(question(0.5, latency=0.5))
+    for number in range(400):  # so that stretches are longer than they began
+        tally.add(question(3.0 + number / 1000, latency=0.0))
+    rows = tally.timeline.rows(4.0)
+    width = rows[1]["at_s"] - rows[0]["at_s"]
+    assert sum(row["under_way"] for row in rows) * width == pytest.approx(1.5)
+    assert sum(row["answered_rps"] for row in rows) * width == pytest.approx(402)
+    assert max(row["under_way"] for row in rows) == pytest.approx(2.0)
+
+
+def test_the_shortest_answer_is_told_and_none_is_zero() -> None:
+    assert tally_of(question(0.0, latency=0.2), question(0.1, latency=0.05)).figures()["min_ms"] == pytest.approx(50.0)
+    assert tally_of().figures()["min_ms"] == 0.0

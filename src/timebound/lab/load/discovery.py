@@ -66,6 +66,13 @@ async def discover(
     return None
 
 
+async def read_models(address: Address, headers: Sequence[tuple[str, str]] = ()) -> list[Mapping[str, Any]]:
+    """What a Timebound server lists at /v1/models; of another server nothing."""
+    status = await _get_json(address, "/v1/models", is_help=True, headers=headers)
+    models = status.get("models") if isinstance(status, dict) else None
+    return [each for each in models or [] if isinstance(each, dict) and "paths" in each and "name" in each]
+
+
 async def _get_json(address: Address, path: str, is_help: bool, headers: Sequence[tuple[str, str]]) -> Any:
     own = (("Host", address.host_header), ("Accept", "application/json"))
     lines = "".join(f"{name}: {value}\r\n" for name, value in (*own, *headers))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import inf
 
 # Below this many microseconds each has a bucket; above, a bucket is at most a 1024th of its value wide.
 _EXACT = 2048
@@ -10,15 +11,16 @@ _BITS = 11
 
 
 class Histogram:
-    """Counts seconds; `longest` and `total` are exact."""
+    """Counts seconds; `shortest`, `longest` and `total` are exact."""
 
-    __slots__ = ("_counts", "count", "longest", "total")
+    __slots__ = ("_counts", "_shortest", "count", "longest", "total")
 
     def __init__(self) -> None:
         self._counts: dict[int, int] = {}
         self.count = 0
         self.total = 0.0
         self.longest = 0.0
+        self._shortest = inf
 
     def add(self, seconds: float) -> None:
         """Count one duration; one below zero counts as zero."""
@@ -33,6 +35,8 @@ class Histogram:
         self.total += seconds
         if seconds > self.longest:  # noqa: PLR1730 - max() takes four times as long
             self.longest = seconds
+        if seconds < self._shortest:  # noqa: PLR1730
+            self._shortest = seconds
 
     def merge(self, other: Histogram) -> None:
         """Count all that another one counted."""
@@ -41,6 +45,7 @@ class Histogram:
         self.count += other.count
         self.total += other.total
         self.longest = max(self.longest, other.longest)
+        self._shortest = min(self._shortest, other._shortest)
 
     def quantile(self, share: float) -> float:
         """The smallest duration that at least `share` of all do not exceed, in seconds; 0 if there are none."""
@@ -56,6 +61,11 @@ class Histogram:
                 value, count = next(buckets)
                 seen += count
             yield min(_middle(value) / 1e6, self.longest)
+
+    @property
+    def shortest(self) -> float:
+        """Seconds; 0 if there are none."""
+        return self._shortest if self.count else 0.0
 
     @property
     def mean(self) -> float:

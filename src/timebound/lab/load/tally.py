@@ -21,16 +21,21 @@ _MOST_BINS = 150
 
 @dataclass(slots=True)
 class _Bin:
-    """The requests that came up in one stretch of time."""
+    """The requests that came up in one stretch of time, the answers that came in it, and who waited."""
 
     answers: Histogram = field(default_factory=Histogram)
     requests: int = 0
     good: int = 0
+    answered: int = 0
+    waited_s: float = 0.0
+    """Seconds of all requests together that were under way."""
 
     def merge(self, other: _Bin) -> None:
         self.answers.merge(other.answers)
         self.requests += other.requests
         self.good += other.good
+        self.answered += other.answered
+        self.waited_s += other.waited_s
 
 
 class Timeline:
@@ -50,20 +55,31 @@ class Timeline:
             self._bins.append(_Bin())
         return self._bins[place]
 
+    def wait(self, since_s: float, until_s: float) -> None:
+        """A request was under way from one moment to the other."""
+        self.at(until_s)  # from here on the stretches keep their length
+        start = max(0.0, since_s)
+        for place in range(int(start / self.width_s), int(until_s / self.width_s) + 1):
+            begin, end = place * self.width_s, (place + 1) * self.width_s
+            self._bins[place].waited_s += max(0.0, min(until_s, end) - max(start, begin))
+
     def _halve(self) -> None:
         self.width_s *= 2
         for place in range(0, len(self._bins) - 1, 2):
             self._bins[place].merge(self._bins[place + 1])
         self._bins = self._bins[::2]
 
-    def rows(self) -> list[dict[str, float]]:
-        """Each stretch by the second it began."""
+    def rows(self, seconds: float = inf) -> list[dict[str, float]]:
+        """Each stretch by the second it began, of a run that took so long."""
         found = []
         for place, each in enumerate(self._bins):
-            seconds = (*each.answers.quantiles([0.5, 0.99]), each.answers.longest)
-            times = zip(("p50_ms", "p99_ms", "max_ms"), (round(value * 1000, 3) for value in seconds), strict=True)
+            spans = (*each.answers.quantiles([0.5, 0.99]), each.answers.longest)
+            times = zip(("p50_ms", "p99_ms", "max_ms"), (round(value * 1000, 3) for value in spans), strict=True)
             row = {"at_s": round(place * self.width_s, 3), "requests": each.requests, "good": each.good}
-            found.append({**row, **dict(times)})
+            width_s = max(min(self.width_s, seconds - place * self.width_s), self.width_s / 100)
+            rates = {"offered_rps": each.requests, "answered_rps": each.answered, "under_way": each.waited_s}
+            per_s = {name: round(count / width_s, 3) for name, count in rates.items()}
+            found.append({**row, **dict(times), **per_s})
         return found
 
 
@@ -105,6 +121,7 @@ class Tally:
         self.lags.add(last.begun - last.intended)
         stretch = self.timeline.at(question.intended - self._since)
         stretch.requests += 1
+        self.timeline.wait(question.intended - self._since, min(ended, self._until) - self._since)
         if last.end is End.REFUSED:
             self._statuses[last.status] += 1
         elif last.end is End.LOST:
@@ -113,6 +130,7 @@ class Tally:
             return
         self.answers.add(latency)
         stretch.answers.add(latency)
+        self.timeline.at(min(ended, self._until) - self._since).answered += 1
         self._qualities[last.quality] += 1
         if last.source:
             self._sources[last.source] += 1
@@ -154,6 +172,7 @@ class Tally:
             "mean_members": self._counts["members"]
             / (self.good or 1),  # of what counts as goodput; 0 if the server does not say
             **{name: value * 1000 for name, value in zip(PERCENTILES, values, strict=True)},
+            "min_ms": self.answers.shortest * 1000,
             "max_ms": self.answers.longest * 1000,
             "mean_ms": self.answers.mean * 1000,
             "failed": self.requests - self.answers.count,
@@ -172,7 +191,7 @@ class Tally:
             "sources": dict(self._sources),
             "losses": dict(self._losses),
             "percentiles": self._curve(),
-            "timeline": self.timeline.rows(),
+            "timeline": self.timeline.rows(self.seconds),
         }
 
     def _curve(self) -> list[Sequence[float]]:
