@@ -88,7 +88,7 @@ def test_a_model_that_is_not_registered_is_told(tmp_path: Path, store: Path) -> 
     book = registry(tmp_path, store, "one")
     with pytest.raises(RequestError, match="Model not found: x"):
         book.without("x", None)
-    with pytest.raises(RequestError, match=r"version 9 does not exist"):
+    with pytest.raises(RequestError, match=r"version: 9 does not exist"):
         book.with_default("m", "9")
 
 

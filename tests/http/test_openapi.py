@@ -13,12 +13,14 @@ import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator, validate
 
 from timebound.http.causes import CAUSES
+from timebound.http.management import Management
 from timebound.http.oip import UNSUPPORTED, OpenInferenceRoutes
 from timebound.http.openapi import openapi
 from timebound.http.problems import STATUSES
 from timebound.http.surfaces.oip import OpenInference
 from timebound.http.surfaces.predict import Predict
 from timebound.http.surfaces.sagemaker import SageMaker
+from timebound.http.surfaces.torchserve import Explanations, Invocations, TorchServe
 from timebound.store.base import Entry
 from timebound.types import Body, ModelInfo
 
@@ -310,6 +312,23 @@ def test_every_route_of_other_protocols_is_described() -> None:
     own = [route.path for route in routes if not route.path.endswith((*UNSUPPORTED, "/"))]
     unknown = [path for path in (*asked, *own) if not any(re.fullmatch(each, path.rstrip("/")) for each in templates)]
     assert unknown == []
+
+
+def test_every_path_of_an_archive_and_its_management_is_described() -> None:
+    infos = [ModelInfo(name="mood", backend="handler", version="1.0")]
+    infos.append(ModelInfo(name="mood@2", backend="handler", version="2"))
+    document = openapi(infos, "1", has_archives=True)
+    validate(document, cls=OpenAPIV31SpecValidator)
+    paths = document["paths"]
+    for info in infos:
+        for surface in (TorchServe, Explanations, Invocations):
+            for path in (*surface.paths(info), *surface.version_paths(info), Invocations.lone_path):
+                assert {"get", "post", "put"} <= paths[path].keys()
+    routes = Management(cast(Any, None), cast(Any, None)).routes()
+    told = {(path, method.upper()) for path, item in paths.items() for method in item}
+    assert {(each.path, method) for each in routes for method in (each.methods or set()) - {"HEAD"}} <= told
+    assert paths["/predictions/mood/2/{url_path}"]["post"]["parameters"][0]["name"] == "url_path"
+    assert "/models" not in openapi([Info()], "1")["paths"]
 
 
 def answer_of(**facts: Any) -> tuple[dict[str, Any], Any]:

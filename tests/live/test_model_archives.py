@@ -80,6 +80,9 @@ def test_an_image_classifier_answers_every_way_that_its_clients_send_a_picture(s
         curl(f"{served.url}/v1/models/digits:predict", "-T", str(file)),
         curl(f"{served.url}/models/digits/invoke", "-F", f"body=@{file}"),
         curl(f"{served.url}/digits/predict", "-F", f"body=@{file}"),
+        curl(f"{served.url}/digits/2.0/predict", "-F", f"body=@{file}"),
+        curl(f"{served.url}/invocations?model_name=digits", "-F", f"body=@{file}"),
+        curl(f"{url}/", "-F", f"data=@{file}"),  # with -T curl would add the file's name
         curl(url, "-d", base64.b64encode(png()).decode(), "-H", "content-type: text/plain"),
     ]
     assert len(set(answers)) == 1
@@ -122,12 +125,37 @@ def test_each_failure_is_told_as_its_clients_know_it(served: Serving, what: str,
     assert said.json() == {"code": status, "type": "InternalServerException", "message": message}
 
 
+@pytest.mark.parametrize(
+    ("asked", "status", "kind", "message"),
+    [
+        ("POST /predictions/nobody", 404, "ModelNotFoundException", "Model not found: nobody"),
+        (
+            *("POST /predictions/mood/9.0", 404, "ModelVersionNotFoundException"),
+            "Model version: 9.0 does not exist for model: mood",
+        ),
+        ("PUT /explanations/nobody/1", 404, "ModelNotFoundException", "Model not found: nobody"),
+        ("POST /invocations", 400, "BadRequestException", "Parameter model_name is required."),
+        ("POST /invocations?model_name=nobody", 404, "ModelNotFoundException", "Model not found: nobody"),
+        ("DELETE /predictions/mood", 405, "MethodNotAllowedException", "send a POST or GET or PUT"),
+        ("DELETE /mood/predict", 405, "MethodNotAllowedException", "send a POST or GET or PUT"),
+        ("PATCH /models/mood", 405, "MethodNotAllowedException", "PATCH is not taken here"),
+    ],
+)
+def test_what_is_not_there_is_told_as_its_clients_know_it(
+    served: Serving, asked: str, status: int, kind: str, message: str
+) -> None:
+    said = served.http.request(*asked.split(), content=b"x")
+    assert said.json() == {"code": status, "type": kind, "message": message}
+    assert (said.status_code, said.headers["content-type"]) == (status, "application/json")
+
+
 def test_the_rest_of_the_path_headers_and_the_query_reach_the_handler(served: Serving) -> None:
     ask = served.http.post
     seen = ask("/predictions/custom/1.0/deep/er?x=1", content=b"b", headers={"x-mine": "yes"}).json()
     assert seen["headers"] == {"X-Mine": "yes", "explain": "False", "url_path": "deep/er", "Content-Type": None}
     assert seen["row"] == {"body": ["bytearray", "bytearray(b'b')"]}
-    assert ask("/explanations/custom", content=b"b").json()["headers"]["explain"] == "True"
+    for path in ("/explanations/custom", "/v1/models/custom:explain"):
+        assert ask(path, content=b"b").json()["headers"]["explain"] == "True"
     seen = ask("/models/custom/invoke?q=%C3%BC", content=b"b").json()
     assert seen["row"]["q"] == ["bytearray", str(bytearray("ü".encode()))]
     assert ask("/predictions/custom/2.0", content=b"b").status_code == 404

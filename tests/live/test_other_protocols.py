@@ -112,7 +112,9 @@ def test_sagemaker_asks_the_only_model(files: Serving, tmp_path: Path) -> None:
     with Serving(MODELS / "echo.py", "--workers", "1") as serving:
         assert serving.http.get("/ping").status_code == 200
         assert serving.http.post("/invocations", json={"value": 3}).json() == {"value": 3, "id": None}
-    assert files.http.post("/invocations", json={"x": [1, 2, 3]}).status_code == 404
+    several = files.http.post("/invocations", json={"x": [1, 2, 3]})
+    assert (several.status_code, "ask one at /models/NAME/invoke" in several.json()["detail"]) == (404, True)
+    assert files.http.post("/invocations?model_name=twice", json={"x": [1, 2, 3]}).json() == {"y": [2, 4, 6]}
     assert files.http.post("/models/twice/invoke", json={"x": [1, 2, 3]}).json() == {"y": [2.0, 4.0, 6.0]}
     nobody = files.http.post("/models/nobody/invoke", json={"x": [1, 2, 3]})
     assert (nobody.status_code, nobody.json()["code"]) == (404, "unknown_model")

@@ -76,7 +76,8 @@ def test_models_are_registered_asked_described_and_unregistered(managed: Managed
     )  # fmt: skip
     assert http.post("/predictions/mood", content=b"great").text == "good"
     assert http.post("/invocations", content=b"great").text == "good"  # it is the only one
-    management.post("/models?url=digits.mar&model_name=numbers&batch_size=4&response_timeout=7").raise_for_status()
+    wish = {"url": "digits.mar", "model_name": "numbers", "batch_size": 4, "response_timeout": 7, "synchronous": True}
+    management.post("/models", json=wish).raise_for_status()
     assert management.get("/models").json()["models"] == [
         {"modelName": "mood", "modelUrl": "mood.mar"},
         {"modelName": "numbers", "modelUrl": "digits.mar"},
@@ -137,6 +138,27 @@ def test_a_model_that_is_scaled_to_two_workers_is_computed_by_two_at_once(manage
     assert pids == {worker["pid"] for worker in after["workers"]}
     management.put("/models/custom?min_worker=1&synchronous=true").raise_for_status()
     management.delete("/models/custom").raise_for_status()
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "said"),
+    [
+        ("/models/custom?min_worker=100000", 400, "min_worker is 100000; it may be 256 at most"),
+        ("/models/custom?min_worker=0", 400, "a model without workers is not supported"),
+        ("/models/custom/9.0?min_worker=1", 404, "Model version: 9.0 does not exist for model: custom"),
+        ("/models/custom?model_version=9.0&min_worker=1", 404, "Model version: 9.0 does not exist for model: custom"),
+        ("/models/nobody?min_worker=1", 404, "Model not found: nobody"),
+    ],
+)
+def test_what_cannot_be_scaled_is_told(managed: Managed, path: str, status: int, said: str) -> None:
+    management = managed.management
+    management.post("/models?url=custom.mar").raise_for_status()
+    try:
+        answer = management.put(path)
+    finally:
+        management.delete("/models/custom").raise_for_status()
+    assert answer.status_code == status
+    assert said in answer.json()["message"]
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,8 @@ LEVELS = ("debug", "info", "warning", "error")
 FORMATS = ("auto", "human", "json")
 KEYS_IN_LOG = ("hashed", "plain", "none")
 
+MOST_WORKERS = 256
+
 AT_START = "chosen at start"
 """Shown for an option that is not given and that the server then chooses by itself."""
 
@@ -70,7 +72,10 @@ class Config:
         unset="none",
     )
     workers: int | None = _option(
-        None, whole(1, 256), "number of worker processes, which hold the models and compute batches", unset=AT_START
+        None,
+        whole(1, MOST_WORKERS),
+        "number of worker processes, which hold the models and compute batches",
+        unset=AT_START,
     )
     slots: int | None = _option(
         None, whole(1, 256), "number of batches that one worker computes at the same time", unset=AT_START

@@ -18,6 +18,8 @@ from timebound.handlers.properties import Archive
 from timebound.handlers.store import LIST, Listed, is_model_archive, read_list
 from timebound.handlers.unpacked import unpacked
 
+VERSION = "version"
+
 
 class Registry:
     """The registered archives of one server; what raises `RequestError` has changed nothing."""
@@ -67,8 +69,14 @@ class Registry:
         if version is not None and version != "all":
             found = [each for each in found if each.version == version]
             if not found:
-                raise RequestError(f"Model version {version} does not exist for model {name}", code="unknown_model")
+                raise no_version(name, version)
         return found
+
+
+def no_version(model: str, version: str) -> RequestError:
+    """What is told of a version that a model does not have."""
+    detail = f"Model version: {version} does not exist for model: {model}"
+    return RequestError(detail, code="unknown_model", field=VERSION)
 
 
 def inside_store(store: Path, url: str) -> Path:

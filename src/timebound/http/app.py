@@ -22,11 +22,11 @@ from timebound.http.history import HistoryRoutes
 from timebound.http.intake import Intake
 from timebound.http.live import LiveRoutes
 from timebound.http.management import Management
+from timebound.http.missing import INVOCATIONS, Missing, Shown, named_in
 from timebound.http.oip import OpenInferenceRoutes
-from timebound.http.own_routes import OwnRoutes, Shown
+from timebound.http.own_routes import OwnRoutes
 from timebound.http.problems import headers_of, said
 from timebound.http.proxies import Proxied, Proxies
-from timebound.http.responses import problem_response
 from timebound.http.results import Results
 from timebound.http.routes import Route as ModelRoute
 from timebound.http.routes import Routes, find
@@ -73,8 +73,9 @@ class App:
         families = (results, control, live, management, history, open_inference)
         further = [each for family in families if family is not None for each in family.routes()]
         takes_feedback = history is not None and history.is_kept
-        self._own = OwnRoutes(served, access, metrics, further, takes_feedback=takes_feedback)
-        self._cold = self._own.app()
+        self._missing = Missing(served, access)
+        own = OwnRoutes(served, access, metrics, further, missing=self._missing, takes_feedback=takes_feedback)
+        self._cold = own.app()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         route = self._routes.get(scope["path"].encode())
@@ -92,6 +93,8 @@ class App:
         url = scope.get("raw_path") or quote(scope["path"]).encode()
         query = scope.get("query_string")
         headers = list(scope["headers"])
+        if scope["path"] == INVOCATIONS and (named := named_in(query or b"")) is not None:
+            url = f"/models/{quote(named)}/invoke".encode()
         try:
             route = find(self._routes, url + b"?" + query if query else url, headers)
         except httptools.HttpParserError:
@@ -104,13 +107,11 @@ class App:
         try:
             if self._access is not None:
                 scope[CLIENT] = self._access.let_in(scope)
-            if route is not None and self._own.shows(scope, route.model):
-                raise RequestError("send a POST", code="method_not_allowed")
         except RequestError as error:
-            response = problem_response(error, scope["path"])
-            if error.code == "method_not_allowed":
-                response.headers["allow"] = "POST"
-            await response(scope, receive, send)
+            await self._missing.problem(error, scope["path"])(scope, receive, send)
+            return
+        if route is not None and self._missing.shows(scope, route.model):
+            await self._missing.wrong_method(scope["path"], route)(scope, receive, send)
         else:
             await self._cold(scope, shortened(receive), send)
 

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+import msgspec
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 from starlette.routing import Route
 
+from timebound.body import read_json
 from timebound.catalogue import Catalogue
+from timebound.config.options import MOST_WORKERS
 from timebound.errors import RequestError, SetupError
 from timebound.handlers.manifest import Registered
-from timebound.handlers.registry import Registry
+from timebound.handlers.registry import Registry, no_version
 from timebound.handlers.store import LIST, Listed
 from timebound.http.admin import Admin
 from timebound.http.responses import json_response
@@ -24,6 +27,9 @@ from timebound.types import ModelInfo
 log = logging.getLogger("timebound.http")
 
 _MOST_LISTED = 100
+_MOST_OF_WISH = 16_384
+"""Bytes of JSON; it has some names and numbers to say."""
+_read_wish = msgspec.json.Decoder(dict[str, str | int | float | bool | None]).decode
 
 
 class Managed(Protocol):
@@ -74,7 +80,8 @@ class Management:
     async def _list(self, request: HttpRequest) -> Response:
         self._admin.check(request)
         names = self._served.catalogue.names
-        start, limit = _number(request, "next_page_token", 0), _number(request, "limit", _MOST_LISTED)
+        asked = request.query_params
+        start, limit = _number(asked, "next_page_token", 0), _number(asked, "limit", _MOST_LISTED)
         page = names[start : start + max(1, limit)]
         told: dict[str, Any] = {"models": [{"modelName": name, "modelUrl": self._url(name)} for name in page]}
         if start + len(page) < len(names):
@@ -84,16 +91,19 @@ class Management:
     async def _describe(self, request: HttpRequest) -> Response:
         self._admin.check(request)
         name, version = request.path_params["model"], request.path_params.get("version")
+        return json_response([self._described(info) for info in self._found(name, version)])
+
+    def _found(self, name: str, version: str | None) -> list[ModelInfo]:
+        """The model's default version, the one that is named, or all; raises `RequestError` if there is none."""
         found = [info for info in self._served.catalogue.models.values() if info.base == name]
         if not found:
             raise RequestError(f"Model not found: {name}", code="unknown_model")
         if version is None:
-            found = [info for info in found if info.name == info.base] or found
-        elif version != "all":
-            found = [info for info in found if info.version == version]
-            if not found:
-                raise RequestError(f"Model version {version} does not exist for model {name}", code="unknown_model")
-        return json_response([self._described(info) for info in found])
+            return [info for info in found if info.name == info.base] or found
+        found = [info for info in found if version in (info.version, "all")]
+        if not found:
+            raise no_version(name, version)
+        return found
 
     def _described(self, info: ModelInfo) -> dict[str, Any]:
         status = self._served.status()
@@ -157,21 +167,21 @@ class Management:
             raise
 
     async def _register(self, request: HttpRequest) -> Response:
-        asked = request.query_params
+        asked = await _wish_of(request)
         if not asked.get("url"):
             raise RequestError("Parameter url is required.", code="bad_input")
         wish = Registered(
             file=asked["url"],
             name=asked.get("model_name"),
             handler=asked.get("handler"),
-            batch_size=_number(request, "batch_size", 0) or None,
-            response_timeout=_number(request, "response_timeout", 0) or None,
+            batch_size=_number(asked, "batch_size", 0) or None,
+            response_timeout=_number(asked, "response_timeout", 0) or None,
         )
         async with self._turn:
             registry = self._registry()
             listed, found = await asyncio.to_thread(registry.with_model, wish)
             await self._switch(registry, listed)
-        count = _number(request, "initial_workers", 0)
+        count = _number(asked, "initial_workers", 0)
         told = f'Model "{found.name}" Version: {found.version} registered with {count} initial workers'
         if not count:
             told += ". Use scale workers API to add workers for the model."
@@ -192,9 +202,10 @@ class Management:
         return json_response({"status": f'Default version successfully updated for model "{name}" to "{version}"'})
 
     async def _scale(self, request: HttpRequest) -> Response:
-        name, wanted = request.path_params["model"], _number(request, "min_worker", 1)
-        if name not in self._served.catalogue.names:
-            raise RequestError(f"Model not found: {name}", code="unknown_model")
+        name, wanted = request.path_params["model"], _number(request.query_params, "min_worker", 1)
+        self._found(name, request.path_params.get("version") or request.query_params.get("model_version"))
+        if wanted > MOST_WORKERS:
+            raise RequestError(f"min_worker is {wanted}; it may be {MOST_WORKERS} at most", code="bad_input")
         if wanted < 1:
             detail = "a model without workers is not supported, for all workers hold all models; unregister it instead"
             raise RequestError(detail, code="bad_input")
@@ -216,8 +227,22 @@ class Management:
                 raise
 
 
-def _number(request: HttpRequest, name: str, usual: int) -> int:
-    text = request.query_params.get(name)
+async def _wish_of(request: HttpRequest) -> Mapping[str, str]:
+    """What a registration says: its query string, or a JSON object of the same words."""
+    media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media != "application/json":
+        return request.query_params
+    body = await request.body()
+    if not body.strip():
+        return request.query_params
+    if len(body) > _MOST_OF_WISH:
+        raise RequestError(f"the body is over {_MOST_OF_WISH} bytes", code="body_too_large")
+    said = read_json(_read_wish, body)
+    return {name: value if isinstance(value, str) else str(value) for name, value in said.items() if value is not None}
+
+
+def _number(asked: Mapping[str, str], name: str, usual: int) -> int:
+    text = asked.get(name)
     if text is None:
         return usual
     if not text.isdecimal() or len(text) > 9:

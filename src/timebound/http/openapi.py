@@ -1,14 +1,14 @@
 """The OpenAPI 3.1 document of a running server, made from what is known about its models.
 
 What is the same on every server lies beside this file: in `openapi.json` its own paths and what all models share, in
-`openapi_tensors.json` those of other protocols.
+`openapi_tensors.json` those of other protocols. Model archives are described in `openapi_archives.py`.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
@@ -16,6 +16,7 @@ from urllib.parse import quote, unquote
 import msgspec
 
 from timebound.http.causes import error_table
+from timebound.http.openapi_archives import add_management, archive_paths
 from timebound.types import Body, ModelInfo
 
 Json = dict[str, Any]
@@ -23,8 +24,12 @@ Json = dict[str, Any]
 _KEYS = ("ApiKey", "Bearer")
 
 
-def openapi(models: Sequence[ModelInfo], server_version: str, *, needs_key: bool = False) -> Json:
+def openapi(
+    models: Sequence[ModelInfo], server_version: str, *, needs_key: bool = False, has_archives: bool = False
+) -> Json:
     """Describe every model path and the server's own paths; `needs_key` if API keys are configured.
+
+    `has_archives` if model archives are served, or may be.
 
     Paths and components never collide: where two models claim the same path the first one is described,
     and schemas of the same name get a number.
@@ -33,10 +38,17 @@ def openapi(models: Sequence[ModelInfo], server_version: str, *, needs_key: bool
     document: Json = same["document"]
     components = document["components"]
     bases = {model.base for model in models}
-    _add_tensors(document, is_lone=len(bases) == 1)
+    is_lone = len(bases) == 1
+    _add_tensors(document, is_lone=is_lone)
+    if has_archives:
+        add_management(document)
     paths: Json = {}
     operation_ids: set[str] = set()
     for model in models:
+        if model.is_handler:
+            begin = partial(_archive_operation, model, operation_ids)
+            paths |= archive_paths(model, begin, is_lone=is_lone)
+            continue
         body = _request_body(model, components["schemas"])
         shared = same["model_operation"]
         answers = shared["responses"] | {"200": _answer(model, shared["responses"]["200"], components["schemas"])}
@@ -54,7 +66,7 @@ def openapi(models: Sequence[ModelInfo], server_version: str, *, needs_key: bool
                     del asked["requestBody"]
                     paths[path]["get"] = asked
         own = f"/predictions/{model.name}"
-        if own in model.paths and not model.is_handler and f"{own}:batch" not in paths:
+        if own in model.paths and f"{own}:batch" not in paths:
             paths[f"{own}:batch"] = {"post": _list(model, body, shared, answers, operation_ids)}
     info = document["info"]
     info["title"] = bases.pop() if len(bases) == 1 else info["title"]
@@ -95,6 +107,10 @@ def _operation(model: ModelInfo, body: Json, taken: set[str]) -> Json:
         "operationId": _claim(f"ask_{_slug(model.name)}", taken),
         "requestBody": body,
     }
+
+
+def _archive_operation(model: ModelInfo, taken: set[str], method: str) -> Json:
+    return {**_operation(model, {}, taken), "summary": f"Ask {model.name} by {method.upper()}"}
 
 
 def _description(model: ModelInfo) -> str:

@@ -123,7 +123,9 @@ def said(error: RequestError, path: bytes, request_id: str | None = None) -> tup
         return status_of(error.code), MEDIA, from_error(error, request_id)
     # Input that is wrong is a bad request there.
     status = 400 if error.code == "bad_input" else status_of(error.code)
-    return status, b"application/json", msgspec.json.encode({"error": error.detail})
+    is_named = error.field is None or error.field in error.detail or error.code == "bad_header"
+    detail = error.detail if is_named else f"{error.field}: {error.detail}"  # there is no other place to say it
+    return status, b"application/json", msgspec.json.encode({"error": detail})
 
 
 def headers_of(error: RequestError) -> list[tuple[bytes, bytes]]:

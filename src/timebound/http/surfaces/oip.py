@@ -32,6 +32,7 @@ _ANSWER = (
     b"timebound-source: %b\r\ntimebound-batch: %d\r\ntimebound-quality: %b\r\ntimebound-members: %d/%d\r\n"
     b"server-timing: queue;dur=%.3f, prepare;dur=%.3f, infer;dur=%.3f, finish;dur=%.3f\r\n"
 )
+_TAKEN_PACKED = [(b"accept-encoding", b"gzip, deflate")]
 _WORST = {Quality.FALLBACK: 0, Quality.PARTIAL: 1, Quality.FULL: 2}
 
 _as_infer = msgspec.msgpack.Decoder(Infer).decode
@@ -141,7 +142,8 @@ def said_error(error: RequestError, request_id: str) -> Reply:
     """An error as this protocol says it: status, header lines and body."""
     status, media, body = said(error, b"/v2")
     head = b"content-type: %b\r\ncontent-length: %d\r\n" % (media, len(body))
-    head += b"".join(b"%b: %b\r\n" % header for header in headers_of(error))
+    more = _TAKEN_PACKED if error.code == "unsupported_encoding" else headers_of(error)
+    head += b"".join(b"%b: %b\r\n" % header for header in more)
     return status, head + b"x-request-id: %b\r\n" % request_id.encode(), body
 
 

@@ -12,6 +12,7 @@ import msgspec
 
 from timebound.errors import RequestError
 from timebound.handlers.envelope import SAID, Asked, open_said, pack_asked
+from timebound.handlers.registry import VERSION
 from timebound.http.problems import detail_of, headers_of, status_of
 from timebound.http.surfaces.base import Asked as Taken
 from timebound.http.surfaces.base import Item, Reply
@@ -99,7 +100,8 @@ class Explanations(TorchServe):
 
     @staticmethod
     def paths(info: ModelInfo) -> list[str]:
-        return [f"/explanations/{info.name}"] if info.name == info.base else []
+        own = [f"/explanations/{info.name}", f"/v1/models/{info.name}:explain"]
+        return own if info.name == info.base else []
 
     @staticmethod
     def version_paths(info: ModelInfo) -> list[str]:
@@ -119,7 +121,7 @@ class Invocations(TorchServe):
 
     @staticmethod
     def version_paths(info: ModelInfo) -> list[str]:
-        return []
+        return [f"/{info.base}/{info.version}/predict"]
 
 
 def said_error(error: RequestError) -> tuple[int, bytes, bytes]:
@@ -128,7 +130,10 @@ def said_error(error: RequestError) -> tuple[int, bytes, bytes]:
     kind = "BadRequestException" if status < 500 else "InternalServerException"
     if status in (429, 503):
         kind = "ServiceUnavailableException"
-    return status, b"application/json", _body(status, _TYPES.get(error.code, kind), error.detail)
+    kind = _TYPES.get(error.code, kind)
+    if error.code == "unknown_model" and error.field == VERSION:
+        kind = "ModelVersionNotFoundException"
+    return status, b"application/json", _body(status, kind, error.detail)
 
 
 def _failed(outcome: Outcome) -> tuple[int, str, str]:
