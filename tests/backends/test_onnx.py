@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.models.onnx_files import (
+    BFLOAT16,
     INT64,
     STRING,
     UINT8,
@@ -132,6 +133,12 @@ def test_other_dtypes_are_taken_as_they_are(tmp_path: Path, kind: int, dtype: st
     net = onnx(save_echo(tmp_path / "echo.onnx", kind, ("n", 2)))
     assert net.inputs[0].dtype == dtype
     assert net(np.ones((3, 2), dtype)).dtype == dtype
+
+
+def test_a_file_whose_numbers_numpy_has_none_for_is_told_with_its_cure(tmp_path: Path) -> None:
+    file = save_echo(tmp_path / "brain.onnx", BFLOAT16, ("n", 2))
+    with pytest.raises(SetupError, match=r"brain.onnx: input 'x' is bfloat16, .* inputs of float32"):
+        OnnxBackend(file)
 
 
 def test_texts_are_taken(tmp_path: Path) -> None:

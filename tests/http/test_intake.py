@@ -409,6 +409,9 @@ def test_json_with_the_values_of_many_items_is_read_elsewhere() -> None:
     assert surface.elsewhere({}, many(256, "x", "y"), 10**6) is not None
     one = msgspec.json.encode({"inputs": [{"name": "x", "datatype": "INT64", "shape": [1, 900], "data": [1] * 900}]})
     assert surface.elsewhere({}, one, 10**6) is None
+    words = b",".join([b"NaN"] * 1_500)
+    told = b'{"inputs": [{"name": "x", "datatype": "FP64", "shape": [1, 1500], "data": [' + words + b"]}]}"
+    assert surface.elsewhere({}, told, 10**6) is not None
 
 
 def test_listeners_hear_what_was_refused_and_what_was_predicted() -> None:

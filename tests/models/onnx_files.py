@@ -12,6 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 Shape = Sequence[int | str]
 
 FLOAT, INT64, UINT8, STRING = TensorProto.FLOAT, TensorProto.INT64, TensorProto.UINT8, TensorProto.STRING
+BFLOAT16 = TensorProto.BFLOAT16
 
 
 def save(

@@ -57,6 +57,7 @@ class OnnxBackend(Backend):
         """What it could run on: none to choose from if the engine was named where it was opened."""
         self._session = self._open(threads or place.threads, place.slots)
         self.inputs, self.outputs = self._session.inputs, self._session.outputs
+        _check_dtypes(self.label, self.inputs)
         # A first dimension that is a number was fixed at export: such a file takes only batches of that size.
         self.fixed_batch = self.inputs[0].shape[0] if self.inputs and self.inputs[0].shape else None
         self.max_batch = self.fixed_batch
@@ -102,6 +103,19 @@ class OnnxBackend(Backend):
                 part = {name: np.concatenate([rows, rows[-1:].repeat(missing, 0)]) for name, rows in part.items()}
             runs.append([output[: size - missing] for output in self._session.run(part)])
         return [np.concatenate(parts) for parts in zip(*runs, strict=True)]
+
+
+def _check_dtypes(label: str, inputs: Sequence[TensorSpec]) -> None:
+    for spec in inputs:
+        try:
+            is_known = np.dtype(spec.dtype).kind in "biufU"  # libraries may add others
+        except TypeError:
+            is_known = False
+        if not is_known:
+            raise SetupError(
+                f"{label}: input {spec.name!r} is {spec.dtype}, which no array of numpy holds; export the model with "
+                "inputs of float32, which it may cast by itself"
+            )
 
 
 onnx = OnnxBackend

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -114,7 +115,7 @@ def describe(folder: Path, registered: Registered) -> Described:
         raise SetupError(f"{label}: its runtime is {runtime!r}, and only handlers in Python can be served")
     config, ignored = _read_config(folder, _text(model, "configFile", label), label)
     extra = _extra(config, label)
-    batch_size = registered.batch_size or extra.max_batch or _number(config, "batchSize", label) or 1
+    batch_size = registered.batch_size or extra.max_batch or _whole(config, "batchSize", label) or 1
     timeout_s = registered.response_timeout or _number(config, "responseTimeout", label) or registered.usual_timeout
     if requirements := _text(model, "requirementsFile", label):
         ignored.append(f"{requirements} is not installed; run: pip install -r {folder / requirements}")
@@ -124,7 +125,7 @@ def describe(folder: Path, registered: Registered) -> Described:
         version=_checked(_text(model, "modelVersion", label) or "1.0", f"{label}: the version"),
         handler=registered.handler or _text(model, "handler", label) or "",
         envelope=_text(model, "envelope", label),
-        batch_size=int(batch_size),
+        batch_size=batch_size,
         deadline_s=extra.deadline or timeout_s,
         extra=extra,
         manifest=manifest,
@@ -197,9 +198,16 @@ def _text(found: Mapping[str, Any], name: str, label: str) -> str | None:
 
 def _number(found: Mapping[str, Any], name: str, label: str) -> float | None:
     value = found.get(name)
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or value <= 0):
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < inf):
         raise SetupError(f"{label}: {name} is {value!r}; it must be a number above zero")
     return value
+
+
+def _whole(found: Mapping[str, Any], name: str, label: str) -> int | None:
+    value = _number(found, name, label)
+    if value is not None and value != int(value):
+        raise SetupError(f"{label}: {name} is {value!r}; it must be a whole number")
+    return None if value is None else int(value)
 
 
 def _checked(word: str, what: str) -> str:

@@ -207,21 +207,16 @@ def written(name: str, datatype: str, value: Any, *, is_binary: bool) -> tuple[P
     """A value as `datatype_of` gave it, as a tensor's data."""
     if datatype == BYTES:
         return _written_elements(name, value, is_binary=is_binary)
-    shape = list(value.shape) if isinstance(value, np.ndarray) else []
-    if is_binary:
-        is_array = isinstance(value, np.ndarray)
-        data = value.tobytes() if is_array else struct.pack(f"<{FORMATS[datatype]}", value)
-    else:
-        data = _number_list([value] if not shape and not isinstance(value, np.ndarray) else value)
-    return Part(name, datatype, shape, len(data), not is_binary), data
+    if not isinstance(value, np.ndarray):
+        data = struct.pack(f"<{FORMATS[datatype]}", value) if is_binary else _encode([_sayable(value)])
+        return Part(name, datatype, [], len(data), not is_binary), data
+    data = value.tobytes() if is_binary else _number_list(value)
+    return Part(name, datatype, list(value.shape), len(data), not is_binary), data
 
 
 def _number_list(values: Any) -> bytes:
-    if isinstance(values, np.ndarray):
-        is_plain = values.dtype.kind != "f" or bool(np.isfinite(values).all())
-        values = values.ravel().tolist()
-    else:
-        is_plain = all(not isinstance(value, float) or isfinite(value) for value in values)
+    is_plain = values.dtype.kind != "f" or bool(np.isfinite(values).all())
+    values = values.ravel().tolist()
     return _encode(values if is_plain else [_sayable(value) for value in values])
 
 

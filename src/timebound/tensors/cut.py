@@ -43,7 +43,7 @@ def cut(
     `is_binary` says how outputs go back of which the request does not say it.
     """
     infer = Infer([], asks.id or "", is_binary=is_binary)
-    more = filled(facts, asks, given)
+    more = filled(facts, asks, given) if asks.parameters or asks.id else {}
     if more:
         check_numbers(more)
     check_names(facts, [each.name for each in given], more)

@@ -72,9 +72,9 @@ def pack(head: Head, data: Sequence[Data]) -> bytes:
     return b"".join((MARK, _LENGTH.pack(len(encoded)), encoded, *data))
 
 
-_SHORT = 512
+SHORT = 512
 """Bytes of a head that is kept, read: requests of one kind have the same."""
-_SMALL = 4_096
+SMALL = 4_096
 """Bytes of a body that are copied sooner than looked at where they are."""
 
 
@@ -85,7 +85,7 @@ def _kept(encoded: bytes) -> Head:
 
 
 def _head(view: Data, end: int) -> Head:
-    if end - _BEGIN > _SHORT:
+    if end - _BEGIN > SHORT:
         long: Head = _decode(view[_BEGIN:end])
         return long
     return _kept(bytes(view[_BEGIN:end]))
@@ -99,20 +99,49 @@ def head_of(body: Data) -> Head:
     return _head(body, _BEGIN + _LENGTH.unpack_from(body, len(MARK))[0])
 
 
+def head_and_data(body: Data) -> tuple[bytes, int]:
+    """The head of a body as `pack` made it, unread, and where its data begins; raises `RequestError` for others."""
+    try:
+        if body[: len(MARK)] != MARK:
+            raise ValueError
+        at = _BEGIN + _LENGTH.unpack_from(body, len(MARK))[0]
+    except (ValueError, struct.error):
+        raise _unreadable() from None
+    return bytes(body[_BEGIN:at]), at
+
+
+def read_head(encoded: bytes) -> Head:
+    """What a head says; raises `RequestError`."""
+    try:
+        head: Head = _decode(encoded)
+    except msgspec.MsgspecError:
+        raise _unreadable() from None
+    return head
+
+
+def not_whole() -> RequestError:
+    """What is said of data that are not as many as their head says."""
+    return RequestError("the tensors of this item are not whole")
+
+
+def _unreadable() -> RequestError:
+    return RequestError("the tensors of this item cannot be read")
+
+
 def unpack(body: Data) -> tuple[Head, list[Data]]:
     """What `pack` made a body of, the data of large ones as views; raises `RequestError` for anything else."""
-    view = bytes(body) if len(body) <= _SMALL else memoryview(body)
+    view = bytes(body) if len(body) <= SMALL else memoryview(body)
     try:
         if view[:1] != MARK:
             raise ValueError
         at = _BEGIN + _LENGTH.unpack_from(view, len(MARK))[0]
         head = _head(view, at)
     except (ValueError, struct.error, msgspec.MsgspecError):
-        raise RequestError("the tensors of this item cannot be read") from None
+        raise _unreadable() from None
     data: list[Data] = []
     for part in head.parts:
         data.append(view[at : at + part.size])
         at += part.size
     if at != len(view):
-        raise RequestError("the tensors of this item are not whole")
+        raise not_whole()
     return head, data

@@ -10,7 +10,7 @@ import msgspec
 
 from timebound.errors import RequestError
 from timebound.tensors.datatypes import BYTES
-from timebound.tensors.item import Data, Part, unpack
+from timebound.tensors.item import SHORT, SMALL, Data, Part, head_and_data, not_whole, read_head, unpack
 
 _LENGTH = struct.Struct("<I")
 _encode = msgspec.json.Encoder().encode
@@ -66,6 +66,44 @@ def raw_outputs(name: str, bodies: Sequence[bytes], *, is_binary: bool) -> list[
         except UnicodeDecodeError:
             pass  # JSON cannot say it
     return [(Part(name, BYTES, [], 0), [_LENGTH.pack(len(body)) + body for body in bodies])]
+
+
+def of_one(answer: Data, model: str, version: str, request_id: str) -> tuple[bytes, int | None]:
+    """The response to a request of one item, as `response` writes it; raises `RequestError` if it is not whole."""
+    encoded, at = head_and_data(answer)
+    view = answer if len(answer) <= SMALL else memoryview(answer)
+    said: list[Data] = [_model(model, version)]
+    if request_id:
+        said += (b',"id":', _encode(request_id))
+    binary: list[Data] = []
+    for before, size, is_text in _said_before(encoded) if len(encoded) <= SHORT else _begun(encoded):
+        end = at + size
+        if is_text:
+            said += (before, view[at:end], b"}")
+        else:
+            said.append(before)
+            binary.append(view[at:end])
+        at = end
+    if at != len(answer):
+        raise not_whole()
+    said.append(b"]}" if len(said) > 1 + 2 * bool(request_id) else b',"outputs":[]}')
+    head = b"".join(said)
+    return (b"".join((head, *binary)), len(head)) if binary else (head, None)
+
+
+def _begun(encoded: bytes) -> list[tuple[bytes, int, bool]]:
+    """What is said of each output before its data, how long that is, and whether it follows as JSON."""
+    begun = []
+    before = b',"outputs":['
+    for part in read_head(encoded).parts:
+        said = before + _output(part.name, part.datatype, (1, *part.shape))
+        said += b'"data":' if part.is_text else b'"parameters":{"binary_data_size":%d}}' % part.size
+        begun.append((said, part.size, part.is_text))
+        before = b","
+    return begun
+
+
+_said_before = lru_cache(512)(_begun)
 
 
 def response(model: str, version: str, request_id: str, columns: Sequence[Column]) -> tuple[bytes, int | None]:

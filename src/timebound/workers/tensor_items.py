@@ -66,6 +66,7 @@ class TensorItems:
         self._type = type(model).Request
         is_typed = self._type is not None and not isinstance(model, FileModel)
         self._fields = {field.name: field for field in _fields(self._type)} if is_typed else {}
+        self._fill = filler(self._type, is_lax=type(model).lax) if is_typed else None
         self._declared: dict[str, str] = {}
 
     @property
@@ -95,20 +96,20 @@ class TensorItems:
                 if spec.name not in arrays:
                     raise BadInput("comes as a parameter; a file takes it as an input", field=spec.name)
             return self._model.request_of(arrays)
-        if self._type is None:  # JSON without a type, as one text
+        if self._fill is None:  # JSON without a type, as one text
             return read_json(msgspec.json.decode, elements(head.parts[0], data[0])[0])
         given: dict[str, Any] = {}
         if head.parameters:
             given = {name: value for name, value in head.parameters.items() if name in self._fields}
         for part, own in zip(head.parts, data, strict=True):
             given[part.name] = _value(self._fields[part.name], part, own)
-        return read_json(filler(self._type, is_lax=type(self._model).lax), given)  # type: ignore[arg-type]
+        return read_json(self._fill, given)  # type: ignore[arg-type]
 
     def outcome(self, answer: Any, body: Data) -> Outcome:
         """An answer as the outputs that were asked for."""
         head = head_of(body)
         named = _by_name(answer)
-        wanted = {each.name: each for each in head.wanted}
+        wanted = {each.name: each for each in head.wanted} if head.wanted else {}
         made = [
             self._output(name, value, head, wanted.get(name))
             for name, value in named.items()

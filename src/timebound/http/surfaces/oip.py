@@ -14,7 +14,7 @@ from timebound.tensors import packing
 from timebound.tensors.given import Facts, Infer
 from timebound.tensors.item import MEDIA
 from timebound.tensors.request import Told, has_many_values, is_laborious, read
-from timebound.tensors.response import Column, outputs_of, raw_outputs, response
+from timebound.tensors.response import Column, of_one, outputs_of, raw_outputs, response
 from timebound.types import Body, ModelInfo, Quality, Question, Result
 
 READER = "timebound.tensors.request"
@@ -71,7 +71,11 @@ class OpenInference:
             return True
         if size <= _FEW_BYTES and has_many_values(body if size == len(body) else body[:size]):
             return True
-        return size > _LIGHT_HEAD and is_heavy(body if size == len(body) else body[:size], _AS_JSON, needs_print=True)
+        if size <= _LIGHT_HEAD:
+            return False
+        head = body if size == len(body) else body[:size]
+        # What JSON has no numbers for is sought text by text.
+        return b"NaN" in head or b"Infinity" in head or is_heavy(head, _AS_JSON, needs_print=True)
 
     def _told(self, fields: Mapping[bytes, bytes], most: int = 0) -> Told:
         head_size, encoding = None, ""
@@ -101,14 +105,16 @@ class OpenInference:
         if error is not None:
             return self.refuse(error, questions[0].id)
         answered = [result for result in results if isinstance(result, Result)]
+        first = answered[0]
+        version = first.version or questions[0].version or self._info.version
         try:
-            columns = columns_of(self._info, infer, answered)
+            if len(answered) == 1 and first.outcome.media == MEDIA:
+                body, head_size = of_one(first.outcome.body, self._info.base, version, infer.id)
+            else:
+                columns = columns_of(self._info, infer, answered)
+                body, head_size = response(self._info.base, version, infer.id, columns)
         except RequestError as different:
             return self.refuse(different, questions[0].id)
-        first = answered[0]
-        body, head_size = response(
-            self._info.base, first.version or questions[0].version or self._info.version, infer.id, columns
-        )
         media, more = b"application/json", b""
         if head_size is not None:
             media, more = b"application/octet-stream", b"inference-header-content-length: %d\r\n" % head_size
