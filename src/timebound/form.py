@@ -19,8 +19,6 @@ import msgspec
 from timebound.errors import RequestError
 
 MULTIPART, URLENCODED = b"multipart/form-data", b"application/x-www-form-urlencoded"
-LIGHT = 64_000
-"""Bytes of a form that take less than a millisecond to read, whatever is in them."""
 MOST_FIELDS = 1_000
 _MOST_HEAD = 8_192
 """Bytes of the header lines of one part."""
@@ -44,11 +42,6 @@ class Field(msgspec.Struct, frozen=True):
 def is_form(media: bytes) -> bool:
     """Whether a body of this content type is a form."""
     return media.partition(b";")[0].strip().lower() in (MULTIPART, URLENCODED)
-
-
-def is_light(body: bytes | memoryview) -> bool:
-    """Whether a form may be read on an event loop."""
-    return len(body) <= LIGHT
 
 
 def read_form(media: bytes, body: bytes) -> Iterator[Field]:

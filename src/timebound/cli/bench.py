@@ -23,7 +23,7 @@ from timebound.lab import bench, export, requirements, results
 from timebound.lab.bench import Level, Plan, Tell
 from timebound.lab.load import payloads
 from timebound.lab.load.client import Address, resolve
-from timebound.lab.load.discovery import discover
+from timebound.lab.load.discovery import SOURCES, discover
 from timebound.lab.load.launch import serving
 from timebound.lab.load.requests import FRESH_KEY, Form, Payload, Requests, read_header
 from timebound.lab.load.tally import Tally
@@ -95,7 +95,7 @@ def _add_payloads(add: Callable[..., Any]) -> None:
     add("--jsonl", type=Path, metavar="FILE", help="file with a JSON body on each line")
     add("--folder", type=Path, metavar="DIR", help="folder of files; each is sent as it is")
     bodies = "bodies to send: the example of the model, its samples, or made up from its schema (default: example)"
-    add("--from", dest="source", choices=("example", "samples", "schema"), help=bodies)
+    add("--from", dest="source", choices=SOURCES, help=bodies)
     add("--model", metavar="NAME", help="name of the model to ask, if the server has several")
     header = "add a header, 'Name: value'; {uuid}, {i} and {now} are replaced; may be repeated"
     add("-H", "--header", action="append", default=[], metavar="TEXT", help=header)
