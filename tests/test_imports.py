@@ -261,6 +261,14 @@ def test_every_room_is_in_the_picture() -> None:
     assert rooms - words == set()
 
 
+def test_every_room_is_in_the_tour_with_a_file_to_begin_at() -> None:
+    tour = (Path(__file__).parents[1] / "docs/tour.md").read_text()
+    rows = dict(re.findall(r"^\| `(\w+)` \| .* \| `([\w./]+)`", tour, re.MULTILINE))
+    rooms = {folder.name for folder in SOURCE.iterdir() if folder.is_dir() and folder.name != "__pycache__"}
+    assert set(rows) == rooms
+    assert [first for first in rows.values() if not (SOURCE / first).is_file()] == []
+
+
 def test_the_checker_sees_an_import_that_points_upward(tmp_path: Path) -> None:
     package = plant(
         tmp_path / PACKAGE,
