@@ -127,7 +127,7 @@ class Askers:
             number += len(self._threads)
             answer = self._serving.http.post("/predictions/steps", json={"n": number})
             self.answers.append((number, answer.status_code, answer.json()))
-            self._is_over.wait(0.005)  # or the clients would keep the new processes from the cores
+            self._is_over.wait(0.02)  # or the clients would keep the new processes from the cores
 
     def more(self, count: int = 20) -> None:
         """Return when there are some more answers."""

@@ -111,7 +111,7 @@ class Twice(tb.Model):
 def test_engines_are_compared_and_the_one_that_serves_is_written(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(ONNX_APP)
     save_doubler(tmp_path / "twice.onnx")
-    out, err = start(tmp_path).communicate(timeout=PATIENCE_S * 6)
+    out, err = start(tmp_path, "--seconds", "300ms").communicate(timeout=PATIENCE_S * 6)
     if find_spec("openvino") is None:
         assert "openvino-f32 was not tried: OpenVINO is not installed (pip install 'timebound[openvino]')" in out, err
     else:
