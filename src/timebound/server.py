@@ -30,6 +30,7 @@ from timebound.observe.live import Live
 from timebound.observe.metrics import Metrics
 from timebound.observe.otlp import Collector
 from timebound.observe.signals import EVERY_S, Look, Signals
+from timebound.observe.tally import Tally
 from timebound.observe.traces import Traces
 from timebound.observe.versions import Versions
 from timebound.profile import ProfileFile
@@ -75,14 +76,18 @@ class Server:
     ) -> None:
         self._config = config
         gateway = self.gateway = Gateway(target, config, cores=cores)
+        tally = Tally(gateway.events)
         self.metrics = Metrics(
             gateway.events,
             gateway.gauges(),
             gateway.supervisor.usage,
             gateway.catalogue.models.values,
             open_cards(gateway.supervisor.plan.gpus),
+            tally=tally,
         )
-        self.signals = Signals(gateway.events, lambda now: Look(*gateway.load(now)), is_told=config.logs_json)
+        self.signals = Signals(
+            gateway.events, lambda now: Look(*gateway.load(now)), is_told=config.logs_json, tally=tally
+        )
         self.metrics.gauges |= self.signals.gauges()
         self._access_log: AccessLog | None = None
         if config.access_log:
@@ -93,7 +98,7 @@ class Server:
         versions = Versions(gateway.events, lambda: gateway.catalogue.lots, wall)
         self._drift = _drift(config, gateway, versions)
         self.metrics.show(self._drift)
-        self.live = Live(gateway, self.signals.read, wall, drift=self._drift, versions=versions)
+        self.live = Live(gateway, self.signals.read, wall, tally=tally, drift=self._drift, versions=versions)
         self.metrics.gauges["live_watchers"] = ("Pages that show the server live.", lambda: len(self.live.stream))
         self._journal = _journal(config, gateway)
         if self._journal is not None:

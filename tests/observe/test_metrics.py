@@ -11,7 +11,8 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families
 
 from timebound.events import Answered, BatchFinished, BatchLost, BatchStarted, Events, Refused, WorkerDown, WorkerUp
-from timebound.observe.metrics import SECONDS, Metrics
+from timebound.observe.metrics import Metrics
+from timebound.observe.tally import SECONDS, Since, Tally
 from timebound.types import Loss, ModelInfo, Outcome, Quality, Question, Report, Result, Run, Source, Timing
 
 REQUEST = Question("r1", "m", b"", 0.0, 1.0)
@@ -198,3 +199,20 @@ def test_workers_show_memory_and_processor_time_and_models_their_versions() -> N
     assert 'timebound_worker_memory_bytes{worker="3"} 2e+06' in text
     assert 'timebound_model_deadline_seconds{model="m",version="2"} 0.5' in text
     assert 'timebound_model_info{backend="python",engine="",model="m",version="1"} 1.0' in text
+
+
+def test_who_looks_again_is_told_only_what_came_since() -> None:
+    hub = Events()
+    tally = Tally(hub)
+    first, other = Since(tally), Since(tally)
+    answered = Answered(REQUEST, Result(Outcome(b"")), 200, 0.02)
+    for _ in range(3):
+        hub.emit(answered)
+    assert [(kind.model, kind.in_time, count) for kind, count in first.seen()] == [("m", True, 3)]
+    assert [(model, sum(counts)) for model, counts in first.latencies()] == [("m", 3)]
+    assert (list(first.seen()), list(first.latencies())) == ([], [])
+    hub.emit(answered)
+    hub.emit(Refused("m", "r2", "overloaded", 429, 0.001))
+    assert [count for _, count in first.seen()] == [1, 1]
+    assert [count for _, count in other.seen()] == [4, 1]
+    assert [sum(counts) for _, counts in first.latencies()] == [1]

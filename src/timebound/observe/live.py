@@ -14,12 +14,13 @@ from typing import Any, Protocol
 
 import msgspec
 
-from timebound.events import Answered, BatchLost, BatchStarted, Events, Quarantined, Refused, WorkerDown, WorkerUp
+from timebound.events import BatchLost, BatchStarted, Events, Quarantined, WorkerDown, WorkerUp
 from timebound.observe.decisions import Decision, Decisions, budget
 from timebound.observe.drift import Drift
 from timebound.observe.pace import KEPT_S, Pace
 from timebound.observe.rings import Recent, Ring
 from timebound.observe.stream import Stream
+from timebound.observe.tally import Since, Tally
 from timebound.observe.timeline import Over, Timeline, shown
 from timebound.observe.versions import Versions
 from timebound.types import ModelInfo
@@ -55,6 +56,7 @@ class Live:
         *,
         drift: Drift,
         versions: Versions,
+        tally: Tally | None = None,
     ) -> None:
         self._gateway = gateway
         self._signals = signals
@@ -62,6 +64,7 @@ class Live:
         self.drift = drift
         self.versions = versions
         events = gateway.events
+        self._since = Since(tally or Tally(events))
         self._all = Pace()
         self._models: dict[str, Pace] = {}
         self._standing = Ring(_STANDING, KEPT_S)
@@ -74,8 +77,6 @@ class Live:
         self._used: dict[str, float] = {}
         self._used_at = gateway.clock.now()
         self._told_batches = self._told_decisions = self._told_marks = -1
-        events.on(Answered, self._answered)
-        events.on(Refused, self._refused)
         events.on(BatchStarted, self._started)
         events.on(BatchLost, lambda event: self._mark("batch_lost", event.model, str(event.loss)))
         events.on(Quarantined, lambda event: self._mark("quarantined", event.model, ""))
@@ -98,13 +99,6 @@ class Live:
     def _times_kept(self) -> int:
         return len(self._times.columns()["at"])
 
-    def _answered(self, event: Answered) -> None:
-        model = event.request.model
-        (self._models.get(model) or self._pace(model)).answered(event)
-
-    def _refused(self, event: Refused) -> None:
-        (self._models.get(event.model) or self._pace(event.model)).refused(event)
-
     def _started(self, event: BatchStarted) -> None:
         model = event.model.partition("@")[0]
         (self._models.get(model) or self._pace(model)).started(event)
@@ -123,6 +117,10 @@ class Live:
 
     def tick(self, now: float) -> None:
         """A second is over; whoever watches is told."""
+        for kind, count in self._since.seen():
+            (self._models.get(kind.model) or self._pace(kind.model)).count(kind, count)
+        for model, latencies in self._since.latencies():
+            (self._models.get(model) or self._pace(model)).time(latencies)
         for pace in self._models.values():
             self._all.add(pace)
             pace.turn()

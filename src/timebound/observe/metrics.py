@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -14,7 +13,6 @@ from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
 
 from timebound.events import (
-    Answered,
     BatchFinished,
     BatchLost,
     BatchStarted,
@@ -24,21 +22,18 @@ from timebound.events import (
     Kept,
     NotKept,
     Quarantined,
-    Refused,
     TakenOver,
     TurnedAway,
     WorkerDown,
     WorkerUp,
 )
-from timebound.observe.families import Counts, Families, Histogram
+from timebound.observe.families import Counts, Families
 from timebound.observe.gpus import Cards, GpuNumbers
 from timebound.observe.handlers import HandlerNumbers
-from timebound.observe.judged import is_in_time, is_ours
 from timebound.observe.steps import Steps
+from timebound.observe.tally import SECONDS, SLACK, Tally
 from timebound.types import ModelInfo
 
-SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.175, 0.25, 0.375, 0.5, 0.75, 1.0, 1.5, 2.5, 5.0, 10.0)
-SLACK = (0.0, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 RATIOS = (0.25, 0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0)
 
@@ -59,8 +54,11 @@ class Metrics(Collector):
         workers: Usage = dict,
         models: Callable[[], Iterable[ModelInfo]] = tuple,
         cards: Cards | None = None,
+        *,
+        tally: Tally | None = None,
     ) -> None:
         self._events = events
+        self._tally = tally or Tally(events)
         self.gauges = gauges
         self._workers = workers
         self._models = models
@@ -94,17 +92,11 @@ class Metrics(Collector):
         self._prediction = measure("batch_prediction_ratio", told, RATIOS, "model")
         self._steps = Steps(families)
         self._write_lag = measure("store_write_seconds", "From a result to its being in Redis.", SECONDS, "model")
-        events.on(Answered, self._answered)
-        events.on(Refused, self._refused)
         events.on(BatchStarted, lambda event: self._batch_size[event.model,].add(event.size))
         events.on(BatchFinished, self._batch_finished)
         events.on(Degraded, self._degraded)
         events.on(Kept, lambda event: self._write_lag[event.model,].add(event.seconds))
         events.on(WorkerDown, self._worker_down)
-        self._seen: Counts = defaultdict(int)
-        """Answers and refusals, by all that three families are made of: sorting waits for a scrape."""
-        self._timed: dict[tuple[str, str], tuple[Histogram, Histogram, Histogram]] = {}
-        """By model and version: latency, slack and queue."""
         self._registry = self._register(HandlerNumbers(events), *([] if cards is None else [GpuNumbers(cards)]))
 
     def _register(self, *others: Collector) -> CollectorRegistry:
@@ -135,32 +127,6 @@ class Metrics(Collector):
             return text, openmetrics.CONTENT_TYPE_LATEST
         return generate_latest(self._registry), CONTENT_TYPE_LATEST
 
-    def _answered(self, event: Answered) -> None:
-        request, result, seconds = event.request, event.result, event.seconds
-        code, model, version = result.outcome.code, request.model, result.version or request.version
-        self._seen[model, version, event.status, code, result.quality, result.source, is_in_time(event)] += 1
-        timed = self._timed.get((model, version)) or self._time(model, version)
-        timed[0].add(seconds, request.id)
-        if request.client:
-            self._clients[request.client, code or "ok"] += 1
-        if not code:
-            left_s = request.deadline - request.arrived - seconds
-            timed[1].add(left_s if left_s > 0.0 else 0.0)
-            timed[2].add(result.queue_s)
-
-    def _time(self, model: str, version: str) -> tuple[Histogram, Histogram, Histogram]:
-        which = model, version
-        found = self._timed[which] = self._latency[which], self._slack[which], self._queue[which]
-        return found
-
-    def _refused(self, event: Refused) -> None:
-        version = event.question.version if event.question is not None else ""
-        in_time = False if is_ours(event) else None
-        self._seen[event.model, version, event.status, event.code, "", "", in_time] += 1
-        self._latency[event.model, version].add(event.seconds, event.request_id)
-        if event.client:
-            self._clients[event.client, event.code] += 1
-
     def _batch_finished(self, event: BatchFinished) -> None:
         self._batch_s[event.model,].add(event.seconds)
         self._ends[event.model, str(event.members), event.reason] += 1
@@ -174,15 +140,21 @@ class Metrics(Collector):
         self._deaths[()] += not event.was_asked
 
     def _sort(self) -> None:
-        """Make the families of what was counted in one."""
+        """Make families of what was counted in one."""
         for counts in (self._requests, self._answers, self._due):
             counts.clear()
-        for (model, version, status, code, quality, source, in_time), count in list(self._seen.items()):
-            self._requests[model, version, str(status), code or "ok"] += count
-            if not code:
-                self._answers[model, version, quality, source] += count
-            if in_time is not None:
-                self._due[model, version, "yes" if in_time else "no"] += count
+        for kind, count in self._tally.seen():
+            which = kind.model, kind.version
+            self._requests[*which, str(kind.status), kind.code or "ok"] += count
+            if not kind.code:
+                self._answers[*which, kind.quality, kind.source] += count
+            if kind.in_time is not None:
+                self._due[*which, "yes" if kind.in_time else "no"] += count
+        self._clients.update(self._tally.clients)
+        for which, times in list(self._tally.times.items()):
+            self._latency[which] = times.latency
+            if sum(times.slack.counts):
+                self._slack[which], self._queue[which] = times.slack, times.queue
 
     def collect(self) -> Iterator[Metric]:
         self._sort()

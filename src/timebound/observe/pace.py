@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import defaultdict
 from math import nan
-from typing import Any
 
-from timebound.events import Answered, BatchStarted, Refused
-from timebound.observe.judged import is_in_time, is_ours
+from timebound.events import BatchStarted
 from timebound.observe.rings import Ring
+from timebound.observe.tally import FINE, Seen
 
 KEPT_S = 600
 
@@ -24,9 +22,6 @@ COUNTED = (
 )  # fmt: skip
 MEASURED = ("p50_ms", "p95_ms", "p99_ms")
 
-_BOUNDS: tuple[float, ...] = tuple(1e-4 * 1.08**step for step in range(181))
-"""Seconds, from a tenth of a millisecond to two minutes: a percentile is right to 8 percent."""
-
 
 class Pace:
     """Counts what happens in the present second; `turn` ends it."""
@@ -38,17 +33,16 @@ class Pace:
         self._clear()
 
     def _clear(self) -> None:
-        self._seen: defaultdict[tuple[Any, ...], int] = defaultdict(int)
+        self._seen: defaultdict[Seen, int] = defaultdict(int)
         self._batches = self._items = 0
-        self._latencies = [0] * (len(_BOUNDS) + 1)
+        self._latencies = [0] * (len(FINE) + 1)
         self._timed = 0
 
     def add(self, other: Pace) -> None:
         """Count also what another counted in this second."""
         for key, count in other._seen.items():
             self._seen[key] += count
-        self._latencies = [one + more for one, more in zip(self._latencies, other._latencies, strict=True)]
-        self._timed += other._timed
+        self.time(other._latencies)
         self._batches += other._batches
         self._items += other._items
 
@@ -59,16 +53,14 @@ class Pace:
         self.last = dict(zip(self.ring.names, row, strict=True))
         self._clear()
 
-    def answered(self, event: Answered) -> None:
-        """A model's answer, or an item's own error."""
-        result = event.result
-        self._seen[result.quality, result.source, result.outcome.code, event.status, is_in_time(event)] += 1
-        self._latencies[bisect_left(_BOUNDS, event.seconds)] += 1
-        self._timed += 1
+    def count(self, kind: Seen, count: int) -> None:
+        """So many answers or refusals of this kind."""
+        self._seen[kind] += count
 
-    def refused(self, event: Refused) -> None:
-        """Nobody's answer."""
-        self._seen["", "", event.code, event.status, False if is_ours(event) else None] += 1
+    def time(self, latencies: list[int]) -> None:
+        """What answers took: how many are between each two bounds of `FINE`."""
+        self._latencies = [one + more for one, more in zip(self._latencies, latencies, strict=True)]
+        self._timed += sum(latencies)
 
     def started(self, event: BatchStarted) -> None:
         """A batch went out."""
@@ -79,16 +71,16 @@ class Pace:
         """What was counted, by column."""
         counts = dict.fromkeys(COUNTED, 0)
         counts["batches"], counts["items"] = self._batches, self._items
-        for (quality, source, code, status, in_time), count in self._seen.items():
+        for kind, count in self._seen.items():
             counts["asked"] += count
-            counts["due"] += count * (in_time is not None)
-            counts["in_time"] += count * bool(in_time)
-            if code:
-                counts["refused" if status in (429, 503, 504) else "failed"] += count
-                counts[f"code_{code}" if f"code_{code}" in counts else "code_other"] += count
+            counts["due"] += count * (kind.in_time is not None)
+            counts["in_time"] += count * bool(kind.in_time)
+            if kind.code:
+                counts["refused" if kind.status in (429, 503, 504) else "failed"] += count
+                counts[f"code_{kind.code}" if f"code_{kind.code}" in counts else "code_other"] += count
             else:
-                counts[str(quality)] += count
-                counts[str(source)] += count
+                counts[str(kind.quality)] += count
+                counts[str(kind.source)] += count
         return counts
 
     def _quantile_ms(self, share: float) -> float:
@@ -98,5 +90,5 @@ class Pace:
         for place, found in enumerate(self._latencies):
             reached += found
             if reached >= wanted and found:
-                return round(_BOUNDS[min(place, len(_BOUNDS) - 1)] * 1e3, 3)
+                return round(FINE[min(place, len(FINE) - 1)] * 1e3, 3)
         return nan

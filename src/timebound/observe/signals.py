@@ -14,8 +14,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from timebound.events import Answered, BatchFinished, Events, Refused
-from timebound.observe.judged import is_in_time, is_ours
+from timebound.events import BatchFinished, Events
+from timebound.observe.tally import Tally
 
 EVERY_S = 1.0
 """Between two looks."""
@@ -43,16 +43,16 @@ class _Moment(NamedTuple):
 class Signals:
     """Counts what events tell, and is told the time once a second."""
 
-    def __init__(self, events: Events, look: Callable[[float], Look], *, is_told: bool) -> None:
+    def __init__(
+        self, events: Events, look: Callable[[float], Look], *, is_told: bool, tally: Tally | None = None
+    ) -> None:
+        self._tally = tally or Tally(events)
         self._look = look
         self._is_told = is_told
         self._busy_s = 0.0
-        self._in_time = self._asked = 0
         self._moments: deque[_Moment] = deque(maxlen=_LOOKS + 1)
         self._number = 0
         self._now = {"load_ratio": 0.0, "in_time_ratio": 1.0, "utilisation": 0.0, "queue_seconds": 0.0}
-        events.on(Answered, self._answered)
-        events.on(Refused, self._refused)
         events.on(BatchFinished, self._batch_finished)
 
     def read(self) -> dict[str, float]:
@@ -83,7 +83,9 @@ class Signals:
     def tick(self, now: float) -> None:
         """Look once more; every tenth time the signals are told in the log."""
         found = self._look(now)
-        moment = _Moment(now, found.offered_s, self._busy_s, self._in_time, self._asked)
+        due = [(count, bool(kind.in_time)) for kind, count in self._tally.seen() if kind.in_time is not None]
+        in_time, all_due = sum(count for count, was in due if was), sum(count for count, _ in due)
+        moment = _Moment(now, found.offered_s, self._busy_s, in_time, all_due)
         self._moments.append(moment)
         first, slots = self._moments[0], max(1, found.slots)
         slot_s = (now - first.at) * slots
@@ -98,15 +100,6 @@ class Signals:
         self._number += 1
         if self._is_told and self._number % _LOOKS == 0:
             log.info("signals", extra={**self._now, "slots": found.slots})
-
-    def _answered(self, event: Answered) -> None:
-        in_time = is_in_time(event)
-        if in_time is not None:
-            self._asked += 1
-            self._in_time += in_time
-
-    def _refused(self, event: Refused) -> None:
-        self._asked += is_ours(event)
 
     def _batch_finished(self, event: BatchFinished) -> None:
         self._busy_s += event.seconds

@@ -1,0 +1,115 @@
+"""Every answer and refusal, counted once: metrics, signals and the live page make what they show of these counts.
+
+It is called for every request, and they only when somebody looks or a second is over.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from timebound.events import Answered, Events, Refused
+from timebound.observe.families import Histogram
+from timebound.observe.judged import is_in_time, is_ours
+
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.175, 0.25, 0.375, 0.5, 0.75, 1.0, 1.5, 2.5, 5.0, 10.0)
+SLACK = (0.0, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+FINE: tuple[float, ...] = tuple(1e-4 * 1.08**step for step in range(181))
+"""Seconds, from a tenth of a millisecond to two minutes: a percentile is right to 8 percent."""
+
+
+class Seen(NamedTuple):
+    """What requests that are counted together have in common; in the counts it is a plain tuple."""
+
+    model: str
+    version: str
+    status: int
+    code: str
+    quality: str
+    source: str
+    in_time: bool | None
+
+
+class Times(NamedTuple):
+    """How long the requests of one model and version took, what was left to them, and how long they waited."""
+
+    latency: Histogram
+    slack: Histogram
+    queue: Histogram
+
+
+class Tally:
+    """Listens to answers and refusals; nothing is ever taken away."""
+
+    def __init__(self, events: Events) -> None:
+        self._seen: defaultdict[tuple[object, ...], int] = defaultdict(int)
+        self.clients: defaultdict[tuple[str, str], int] = defaultdict(int)
+        """By API key and final code."""
+        self.times: dict[tuple[str, str], Times] = {}
+        """By model and version."""
+        self.latencies: defaultdict[str, list[int]] = defaultdict(lambda: [0] * (len(FINE) + 1))
+        """Answers of each model by what they took, between the bounds of `FINE`."""
+        events.on(Answered, self._answered)
+        events.on(Refused, self._refused)
+
+    def seen(self) -> Iterator[tuple[Seen, int]]:
+        """How many there were of each kind."""
+        for key, count in list(self._seen.items()):
+            yield Seen(*key), count  # type: ignore[arg-type]
+
+    def _answered(self, event: Answered) -> None:
+        request, result, seconds = event.request, event.result, event.seconds
+        code, model, version = result.outcome.code, request.model, result.version or request.version
+        self._seen[model, version, event.status, code, result.quality, result.source, is_in_time(event)] += 1
+        times = self.times.get((model, version)) or self._time(model, version)
+        times[0].add(seconds, request.id)
+        self.latencies[model][bisect_left(FINE, seconds)] += 1
+        if request.client:
+            self.clients[request.client, code or "ok"] += 1
+        if not code:
+            left_s = request.deadline - request.arrived - seconds
+            times[1].add(left_s if left_s > 0.0 else 0.0)
+            times[2].add(result.queue_s)
+
+    def _time(self, model: str, version: str) -> Times:
+        found = self.times[model, version] = Times(Histogram(SECONDS), Histogram(SLACK), Histogram(SECONDS))
+        return found
+
+    def _refused(self, event: Refused) -> None:
+        version = event.question.version if event.question is not None else ""
+        in_time = False if is_ours(event) else None
+        self._seen[event.model, version, event.status, event.code, "", "", in_time] += 1
+        times = self.times.get((event.model, version)) or self._time(event.model, version)
+        times.latency.add(event.seconds, event.request_id)
+        if event.client:
+            self.clients[event.client, event.code] += 1
+
+
+class Since:
+    """What was counted since the last look of one who looks."""
+
+    def __init__(self, tally: Tally) -> None:
+        self._tally = tally
+        self._seen: dict[Seen, int] = {}
+        self._latencies: dict[str, list[int]] = {}
+
+    def seen(self) -> Iterator[tuple[Seen, int]]:
+        """Kinds with more than before, and how many more."""
+        for key, count in self._tally.seen():
+            more = count - self._seen.get(key, 0)
+            if more:
+                self._seen[key] = count
+                yield key, more
+
+    def latencies(self) -> Iterator[tuple[str, list[int]]]:
+        """The same of what answers took, by model."""
+        for model, counts in list(self._tally.latencies.items()):
+            before = self._latencies.get(model)
+            if before != counts:
+                self._latencies[model] = list(counts)
+                yield (
+                    model,
+                    counts if before is None else [now - then for now, then in zip(counts, before, strict=True)],
+                )
