@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
+from tests.live.serving import eventually
 
 from timebound.cli import main
 from timebound.events import Answered, Events, Refused
@@ -17,6 +18,7 @@ from timebound.observe.detector import LEAST, Detector, mark, of_labels, of_numb
 from timebound.observe.drift import Drift
 from timebound.observe.journal import Journal
 from timebound.observe.streams import Streams
+from timebound.observe.told import Told
 from timebound.types import ModelInfo, Outcome, Quality, Question, Result, Source
 
 NOON = 1_795_000_000.0
@@ -207,6 +209,21 @@ def test_a_file_that_cannot_be_true_is_not_believed(tmp_path: Path, text: str) -
     world.drift.start()
     world.drift.stop()
     assert world.drift.report() == []
+
+
+def test_an_answer_that_cannot_be_looked_at_does_not_end_the_looking(caplog: pytest.LogCaptureFixture) -> None:
+    def reader(model: str, version: str, told: Told) -> None:
+        if told.label == "odd":
+            raise ValueError("odd")
+
+    world = World()
+    world.drift = Drift(world.events, models={}, wall=lambda: NOON, reader=reader)
+    world.drift.start()
+    world.answer(label="odd")
+    eventually(lambda: "an answer could not be looked at" in caplog.text, "it is told")
+    world.answer(label="plain")
+    eventually(world.drift.report, "the next one is looked at")
+    world.drift.stop()
 
 
 def test_something_else_is_usual_when_the_operator_says_so() -> None:

@@ -173,9 +173,13 @@ class Drift(Collector):
     # ------------------------------------------------------------------ in the thread
 
     def _run(self) -> None:
-        while not self._is_over.wait(EVERY_S):
-            self.take_in()
-        self.take_in()
+        is_over = False
+        while not is_over:
+            is_over = self._is_over.wait(EVERY_S)
+            try:
+                self.take_in()
+            except Exception:  # whatever a model answers, the next answers are looked at
+                log.exception("an answer could not be looked at")
         self._write()
 
     def take_in(self) -> None:

@@ -74,10 +74,6 @@ class Stream:
         self.detector = None if learned is None else Detector(learned)
         return learned is not None
 
-    def learn(self) -> None:
-        """Forget what is usual: the next values are."""
-        self.__init__(self.model, self.version, self.signal)  # type: ignore[misc]
-
     def _marked(self, label: str) -> str:
         marked = mark(label)
         known = [] if self.detector is None else self.detector.reference.labels
@@ -192,9 +188,10 @@ class Streams:
         return Added(has_learned, alarms)
 
     def learn(self, model: str) -> None:
-        """Forget what is usual for this model."""
-        for stream in self.each(model):
-            stream.learn()
+        """Forget what is usual for this model: the next answers are."""
+        for (name, version), streams in self._versions.items():
+            if name == model:
+                streams |= {signal: Stream(name, version, signal) for signal in streams}
 
     def each(self, model: str = "") -> Iterator[Stream]:
         """Every stream, or those of one model; also while another thread adds."""
