@@ -136,6 +136,7 @@ class Gateway:
             app=dict(config.app),
             engines=config.engines,
             modes=config.modes,
+            max_batch=config.max_batch,
             log_level=config.least_logged,
             log_json=config.logs_json,
             log_colour=sys.stderr.isatty(),

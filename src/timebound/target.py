@@ -117,12 +117,13 @@ def load_models(
     versions: Versions | None = None,
     device: str = "",
     app: Mapping[str, Any] | None = None,
+    max_batch: int | None = None,
 ) -> list[Model]:
     """All models of `target`, loaded, for `slots` batches at once; names are unique and classes checked.
 
     `engines` says by model what ONNX files run on, and under "" for all others; `modes` likewise how networks of torch
     compute; `device` what networks run on, if not
-    on what they were opened for. `app` are the app's own settings.
+    on what they were opened for. `app` are the app's own settings. No model has batches of more than `max_batch`.
 
     Of a model with several `versions` the first has its name, each other one `<name>@<version>`.
     """
@@ -146,6 +147,9 @@ def load_models(
         raise SetupError(f"two models in {shown(target)} have the name {twice[0]!r}; give one of them another")
     _check_paths(models, target)
     check_known([type(model).Settings for model in models], app or {})
+    for model in models:
+        cls = type(model)
+        cls.max_batch = min(cls.max_batch, max_batch or cls.max_batch)
     return models
 
 

@@ -125,6 +125,12 @@ class Config:
         "seconds before each deadline that are kept free for sending the answer; the server starts with this "
         "and then learns how much it needs",
     )
+    max_batch: int | None = _option(
+        None,
+        whole(1, 4096),
+        "requests that are computed together at most, whatever the models' own max_batch says; a smaller one stays",
+        unset="each model's own",
+    )
     max_queue: int = _option(4096, whole(1, 10**6), "requests of one model that may wait; more are refused (429)")
     profiles: str = _option(
         "~/.cache/timebound",

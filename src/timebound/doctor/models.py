@@ -35,7 +35,7 @@ def check_models(target: Path, config: Config, cores: int, available_mib: float,
         return
     threads = config.threads or 1
     device = "" if config.device == "auto" else config.device
-    chosen = json.dumps({"engines": config.engines, "modes": config.modes})
+    chosen = json.dumps({"engines": config.engines, "modes": config.modes, "max_batch": config.max_batch})
     arguments = (str(target), str(threads), str(BUDGET_S), chosen, device)
     ended = run_program("timebound.doctor.dryrun", *arguments, threads=threads, timeout_s=timeout_s)
     words = [msgspec.json.decode(line, type=Word) for line in ended.found]

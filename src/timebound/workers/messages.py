@@ -44,6 +44,8 @@ class WorkerPlan(msgspec.Struct, frozen=True, kw_only=True):
     """By model, what its ONNX files run on; under "" for all others."""
     modes: dict[str, str] = {}
     """Likewise, how its networks of torch compute."""
+    max_batch: int | None = None
+    """No model's batches are larger, whatever its class says."""
     log_level: str = "info"
     log_json: bool = False
     log_colour: bool = False

@@ -100,6 +100,7 @@ def _open(load: messages.Load) -> tuple[Mapping[str, Runner], messages.Ready, li
             slots=min(load.max_slots, plan.cpu_slots),
             engines=plan.engines,
             modes=plan.modes,
+            max_batch=plan.max_batch,
             versions=plan.versions,
             device=plan.device,
             app=plan.app,
