@@ -22,6 +22,7 @@ from timebound.events import Answered, Events, Refused
 from timebound.observe.history import History, filter_of
 from timebound.observe.journal import Journal
 from timebound.observe.ledger import OUTCOMES, Ledger, files
+from timebound.observe.told import Told
 from timebound.reading.light import is_heavy_json
 from timebound.types import ModelInfo, Outcome, Quality, Question, Result, Run
 
@@ -105,6 +106,32 @@ def test_bodies_that_take_long_to_read_are_not_looked_into_and_so_not_kept_where
         world.events.emit(Refused("m", "no", "overloaded", 429, 0.1, question=heavy))
     found = {row["request"]: (row["user"], row["kept"]) for row in world.rows()}
     assert found == {"many": ("", 0), "tiny": ("", 0), "text": ("ann", 1), "no": ("", 0)}
+
+
+@pytest.mark.parametrize("deep", [300, 700, 5_000])
+def test_bodies_that_nest_deeply_cost_no_other_request_its_place(tmp_path: Path, deep: int) -> None:
+    world = World(tmp_path)
+    with world.writing():
+        world.answer("deep", body=b'{"n": %b%b}' % (b"[" * deep, b"]" * deep))
+        world.answer("after")
+    assert {row["request"] for row in world.rows()} == {"deep", "after"}
+
+
+def test_an_outcome_that_cannot_be_told_is_counted_and_the_others_are_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def told_by(body: bytes, *others: object) -> Told:
+        if b"odd" in body:
+            raise ValueError("nobody thought of this one")
+        return Told("a")
+
+    monkeypatch.setattr("timebound.observe.journal.told_by", told_by)
+    world = World(tmp_path)
+    with world.writing():
+        world.answer("one", {"label": "odd"})
+        world.answer("two")
+    assert [row["request"] for row in world.rows()] == ["two"]
+    assert (world.journal.written, world.journal.dropped) == (1, 1)
 
 
 def test_large_answers_that_wait_to_be_written_are_counted_as_well_as_inputs(tmp_path: Path) -> None:
@@ -235,6 +262,29 @@ def test_a_file_that_somebody_else_took_away_is_begun_anew(tmp_path: Path) -> No
     ledger.write([outcome("two", b"")], [], NOON)
     ledger.close()
     assert [row["request"] for row in History(tmp_path).rows(filter_of({}), most=9)] == ["two"]
+
+
+def test_other_files_in_the_folder_are_left_alone_and_do_not_count(tmp_path: Path) -> None:
+    others = ("2026.sqlite", "20261118T160000-0001 (copy).sqlite", "backup.sqlite", "2notes-x.sqlite")
+    for name in others:
+        (tmp_path / name).write_bytes(b"x" * 2_000_000)
+    world = World(tmp_path, most_bytes=1_000_000)
+    with world.writing():
+        world.answer("one")
+    assert [row["request"] for row in world.rows()] == ["one"]
+    assert all((tmp_path / name).stat().st_size == 2_000_000 for name in others)
+
+
+def test_what_is_written_before_the_clock_is_set_is_found_and_goes_with_its_age(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.wall = 100.0  # a machine without a clock of its own begins in 1970
+    with world.writing():
+        world.answer("early")
+    assert [row["request"] for row in world.rows()] == ["early"]
+    ledger = Ledger(tmp_path, most_bytes=10**9, most_s=1000.0)
+    ledger.write([outcome("late", b"")], [], NOON)
+    ledger.close()
+    assert [row["request"] for row in world.rows()] == ["late"]
 
 
 def test_tries_that_came_to_nothing_leave_no_files(tmp_path: Path) -> None:

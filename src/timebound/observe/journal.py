@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import queue
-import sqlite3
 import threading
 import time
 from collections import defaultdict
@@ -128,12 +127,11 @@ class Journal:
         now, before = self._wall(), self._ledger.kept
         try:
             if events:
-                ahead = now - self._now()
-                rows = [self._row(event, now, ahead) for event in events]
-                self._ledger.write(rows, _minutes(events, rows), now)
+                told = self._told(events, now)
+                self._ledger.write([row for _, row in told], _minutes(told), now)
             if said:
                 self._ledger.write_feedback(said)
-        except (sqlite3.Error, OSError) as error:
+        except Exception as error:  # whatever it is, the thread goes on and tries again
             if not self._is_broken:
                 log.error("the history cannot be written and goes on without: %s", error)
             self._is_broken = True
@@ -145,6 +143,16 @@ class Journal:
         kept = self._ledger.kept - before
         self.written += kept
         self.dropped += len(events) - kept
+
+    def _told(self, events: list[Answered | Refused], now: float) -> list[tuple[Answered | Refused, tuple[Any, ...]]]:
+        """Each with its row; one that has none, whatever was answered, does not hold up the others."""
+        ahead, told = now - self._now(), []
+        for event in events:
+            try:
+                told.append((event, self._row(event, now, ahead)))
+            except Exception:
+                log.exception("an outcome could not be told")
+        return told
 
     def _row(self, event: Answered | Refused, now: float, ahead: float) -> tuple[Any, ...]:
         ms = round(event.seconds * 1e3, 3)
@@ -199,10 +207,10 @@ def _bytes_of(event: Answered | Refused) -> int:
     return 0 if event.question is None else len(event.question.body)
 
 
-def _minutes(events: list[Answered | Refused], rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+def _minutes(told: list[tuple[Answered | Refused, tuple[Any, ...]]]) -> list[tuple[Any, ...]]:
     """Rows of counts: minute, model, version, quality, source, code, count, in time, milliseconds."""
     counts: defaultdict[tuple[Any, ...], list[float]] = defaultdict(lambda: [0, 0, 0.0])
-    for event, row in zip(events, rows, strict=True):
+    for event, row in told:
         found = counts[int(row[0] // 60), row[2], row[3], row[8], row[9], row[7]]
         found[0] += 1
         found[1] += isinstance(event, Answered) and bool(is_in_time(event))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import calendar
 import os
+import re
 import sqlite3
 import time
 from collections import defaultdict
@@ -40,6 +41,8 @@ _ROW_BYTES = 500
 """An outcome without what was sent and answered takes about as much."""
 _PAGE_BYTES = 4_096
 _ENDING, _PARTS = ".sqlite", ("-wal", "-shm")
+_OUTCOMES_OF, _BESIDE = re.compile(r"\d{8}T\d{6}-\d{1,6}"), ("minutes", "feedback")
+"""How files are called."""
 
 _MAKE = f"""
 CREATE TABLE IF NOT EXISTS outcomes ({", ".join(OUTCOMES)});
@@ -73,8 +76,8 @@ def open_file(file: Path, make: str) -> sqlite3.Connection:
 
 
 def files(folder: Path) -> list[Path]:
-    """The files of outcomes, the oldest first."""
-    return sorted(folder.glob("2*.sqlite"))
+    """The files of outcomes, the oldest first; others that somebody put there are left alone."""
+    return sorted(file for file in folder.glob("*.sqlite") if _OUTCOMES_OF.fullmatch(file.stem))
 
 
 def _sizes(folder: Path) -> dict[str, int]:
@@ -83,7 +86,7 @@ def _sizes(folder: Path) -> dict[str, int]:
     with os.scandir(folder) as entries:
         for entry in entries:
             name, ending, _ = entry.name.partition(_ENDING)
-            if ending:
+            if ending and (name in _BESIDE or _OUTCOMES_OF.fullmatch(name)):
                 with suppress(FileNotFoundError):
                     sizes[name + ending] += entry.stat().st_size
     return sizes
@@ -167,7 +170,7 @@ class Ledger:
     def _next_file(self, hour: int) -> Path:
         begin = time.strftime("%Y%m%dT%H0000", time.gmtime(hour * 3600))
         self.folder.mkdir(parents=True, exist_ok=True)
-        numbers = [int(file.stem.partition("-")[2] or 0) for file in self.folder.glob(f"{begin}-*.sqlite")]
+        numbers = [int(file.stem.partition("-")[2]) for file in files(self.folder) if file.name.startswith(begin)]
         for number in range(max(numbers, default=0) + 1, 10_000):
             file = self.folder / f"{begin}-{number:04d}.sqlite"
             with suppress(FileExistsError):  # another server writes here too
@@ -179,7 +182,7 @@ class Ledger:
         """Whole files go, the oldest first, beyond the bytes or the age."""
         sizes = _sizes(self.folder)
         total = sum(sizes.values())
-        for name in sorted(name for name in sizes if name.startswith("2")):
+        for name in sorted(name for name in sizes if _OUTCOMES_OF.fullmatch(name.removesuffix(_ENDING))):
             file = self.folder / name
             is_old = _begin_of(file) + 3600 < now - self._most_s
             if file == self._file or not (is_old or total > self._most_bytes):

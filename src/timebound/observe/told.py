@@ -12,6 +12,7 @@ _SURE = ("confidence", "probability", "score")
 _LONGEST_LABEL = 64
 _LARGEST = 100_000
 """Bytes; a larger answer is not looked into."""
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class Told(msgspec.Struct, frozen=True):
@@ -27,7 +28,7 @@ def told_by(body: bytes, media: str, label_field: str | None) -> Told:
         return Told()
     try:
         answer = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except _UNREADABLE:
         return Told()
     if not isinstance(answer, dict):
         return Told(_short(answer))
@@ -40,7 +41,7 @@ def field_of(body: bytes, name: str) -> str:
     """A field of a JSON body as a short text; empty if it has none."""
     try:
         return _short(msgspec.json.decode(body).get(name))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, AttributeError):
+    except (*_UNREADABLE, AttributeError):
         return ""
 
 
@@ -49,10 +50,9 @@ def without(body: bytes, fields: list[str]) -> bytes:
     if not fields:
         return body
     try:
-        found = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return msgspec.json.encode(_without(msgspec.json.decode(body), frozenset(fields)))
+    except _UNREADABLE:  # also one that nests deeper than can be gone through
         return b""
-    return msgspec.json.encode(_without(found, frozenset(fields)))
 
 
 def _without(value: Any, fields: frozenset[str]) -> Any:
@@ -65,7 +65,7 @@ def has_disagreed(votes: str) -> bool:
     """Whether the members of an ensemble did not all say the same."""
     try:
         said = msgspec.json.decode(votes)
-    except msgspec.DecodeError:
+    except _UNREADABLE:
         return False
     answers = [one["answer"] for one in said if isinstance(one, dict) and "answer" in one]
     return len({_short(_telling(one)) for one in answers}) > 1
