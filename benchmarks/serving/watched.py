@@ -162,7 +162,7 @@ def compare_traces(rounds: int, seconds: int, serve_args: Sequence[str]) -> tupl
             for name in list(turns) if number % 2 == 0 else reversed(turns):
                 loads[name].append(measure_echo(turns[name], 64, seconds))
         time.sleep(2.0)  # what came last is sent
-        sent, dropped = (_gauge(traced.port, name) for name in ("traces_sent", "traces_dropped"))
+        sent, dropped = (_count(traced.port, name) for name in ("traces_sent", "traces_dropped"))
     paces = {name: [load.rps for load in found] for name, found in loads.items()}
     against = {
         name: median(a / b for a, b in zip(paces[name], paces["plain"], strict=True)) for name in ("traced", "dead")
@@ -176,9 +176,9 @@ def compare_traces(rounds: int, seconds: int, serve_args: Sequence[str]) -> tupl
     return figures, sum(load.errors for found in loads.values() for load in found)
 
 
-def _gauge(port: int, name: str) -> float:
+def _count(port: int, name: str) -> float:
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
-        found = re.search(rf"^timebound_{name} (\S+)$", answer.read().decode(), re.MULTILINE)
+        found = re.search(rf"^timebound_{name}_total (\S+)$", answer.read().decode(), re.MULTILINE)
     return float(found[1]) if found else float("nan")
 
 

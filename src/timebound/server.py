@@ -102,10 +102,10 @@ class Server:
         self.metrics.gauges["live_watchers"] = ("Pages that show the server live.", lambda: len(self.live.stream))
         self._journal = _journal(config, gateway)
         if self._journal is not None:
-            self.metrics.gauges |= self._journal.gauges()
+            self.metrics.counts |= self._journal.counts()
         self._traces = _traces(config, gateway)
         if self._traces is not None:
-            self.metrics.gauges |= self._traces.gauges()
+            self.metrics.counts |= self._traces.counts()
         kept = None
         if self._journal is not None:
             kept = Kept(self._journal, History(self._journal.folder), filter_of, FORMATS)

@@ -44,7 +44,8 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> str:
     for collector in (GpuNumbers(NoCards()), handlers):
         registry.register(collector)
     history = tmp_path_factory.mktemp("history")
-    with Serving(MODELS / "voters.py", "--workers", "1", "--history", history, "--grpc-port", "0") as serving:
+    more = ("--history", history, "--grpc-port", "0", "--traces", "http://127.0.0.1:9")
+    with Serving(MODELS / "voters.py", "--workers", "1", *more) as serving:
         model = serving.http.get("/v1/models").json()["models"][0]
         serving.http.post(f"/predictions/{model['name']}", json=model["example"])
         return str(serving.http.get("/metrics").text) + generate_latest(registry).decode()

@@ -58,7 +58,9 @@ def test_with_a_dead_collector_nothing_is_late() -> None:
         with Serving(MODELS / "watched.py", "--traces", dead, "--trace-sample", "1") as serving:
 
             def dropped() -> float:
-                found = re.search(r"^timebound_traces_dropped (\S+)", serving.http.get("/metrics").text, re.MULTILINE)
+                found = re.search(
+                    r"^timebound_traces_dropped_total (\S+)", serving.http.get("/metrics").text, re.MULTILINE
+                )
                 return float(found[1]) if found else 0.0
 
             asked = 0

@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from timebound.events import Answered, BatchFinished, BatchLost, BatchStarted, Events, Refused, WorkerDown, WorkerUp
 from timebound.observe.metrics import Metrics
 from timebound.observe.tally import SECONDS, Since, Tally
-from timebound.types import Loss, ModelInfo, Outcome, Quality, Question, Report, Result, Run, Source, Timing
+from timebound.types import Loss, ModelInfo, Outcome, Quality, Question, Report, Result, Run, Source, Timing, Trace
 
 REQUEST = Question("r1", "m", b"", 0.0, 1.0)
 
@@ -189,6 +189,27 @@ def test_open_metrics_has_the_last_request_of_each_bucket() -> None:
     samples = [sample for family in families for sample in family.samples if sample.exemplar]
     (found,) = [sample.exemplar for sample in samples if sample.name == "timebound_request_seconds_bucket"]
     assert (found.labels, found.value) == ({"request_id": "r1"}, 0.03)
+
+
+@pytest.mark.parametrize(
+    ("request_id", "shown"), [("r2", {"trace_id": "a" * 32, "request_id": "r2"}), ("x" * 100, {"trace_id": "a" * 32})]
+)
+def test_open_metrics_has_the_last_trace_of_each_bucket_where_there_is_one(
+    request_id: str, shown: dict[str, str]
+) -> None:
+    hub = Events()
+    metrics = Metrics(hub, {})
+    plain, unsampled = Question("r1", "m", b"", 0.0, 1.0), Question("r3", "m", b"", 0.0, 1.0)
+    unsampled.trace = Trace("b" * 32, "", "c" * 16, is_sampled=False)
+    traced = Question(request_id, "m", b"", 0.0, 1.0)
+    traced.trace = Trace("a" * 32, "", "c" * 16, is_sampled=True)
+    hub.emit(Refused("m", request_id, "overloaded", 429, 0.03, question=traced))
+    for question in (plain, unsampled):
+        hub.emit(Answered(question, Result(Outcome(b"")), 200, 0.04))
+    body, _ = metrics.render("application/openmetrics-text")
+    families = openmetrics_families(body.decode())  # type: ignore[no-untyped-call]
+    found = [sample.exemplar for family in families for sample in family.samples if sample.exemplar]
+    assert [(one.labels, one.value) for one in found] == [(shown, 0.03)]
 
 
 def test_workers_show_memory_and_processor_time_and_models_their_versions() -> None:

@@ -154,5 +154,5 @@ def test_what_is_left_when_the_server_stops_is_sent(collector: Collector) -> Non
     with world(collector.url) as made:
         made.answer("last", CHOSEN)
     assert collector.trace_of("last")
-    gauges = {name: read() for name, (_, read) in made.traces.gauges().items()}
-    assert gauges == {"traces_sent": 1, "traces_dropped": 0}
+    counts = {name: read() for name, (_, read) in made.traces.counts().items()}
+    assert counts == {"traces_sent": 1, "traces_dropped": 0}

@@ -15,27 +15,32 @@ from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.samples import Exemplar
 
-_LONGEST_ID = 100
-"""OpenMetrics allows an exemplar 128 characters in all."""
+from timebound.types import Trace
+
+_LONGEST = 128
+"""Characters that OpenMetrics allows the names and values of an exemplar in all."""
 
 
 class Histogram:
-    """How many values were at most as large as each bound, and for each bound the last request that was."""
+    """How many values were at most as large as each bound, and for each bound the last request, and the last traced."""
 
-    __slots__ = ("bounds", "counts", "examples", "total")
+    __slots__ = ("bounds", "counts", "examples", "total", "traced")
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
         self.bounds = bounds
         self.counts = [0] * (len(bounds) + 1)
         self.examples: list[tuple[str, float] | None] = [None] * (len(bounds) + 1)
+        self.traced: list[tuple[str, float, str] | None] = [None] * (len(bounds) + 1)
         self.total = 0.0
 
-    def add(self, value: float, request_id: str = "") -> None:
-        """Count a value, which may belong to a request."""
+    def add(self, value: float, request_id: str = "", trace: Trace | None = None) -> None:
+        """Count a value, which may belong to a request, and that to a trace."""
         place = bisect_left(self.bounds, value)
         self.counts[place] += 1
         self.total += value
-        if request_id:
+        if trace is not None and trace.is_sampled:
+            self.traced[place] = (request_id, value, trace.trace_id)
+        elif request_id:
             self.examples[place] = (request_id, value)
 
     def buckets(self) -> list[tuple[str, float] | tuple[str, float, Exemplar]]:
@@ -44,15 +49,19 @@ class Histogram:
         rows: list[tuple[str, float] | tuple[str, float, Exemplar]] = []
         for place, bound in enumerate((*map(str, map(float, self.bounds)), "+Inf")):
             reached += self.counts[place]
-            example = _exemplar(self.examples[place])
+            example = _exemplar(self.traced[place] or self.examples[place])
             rows.append((bound, float(reached)) if example is None else (bound, float(reached), example))
         return rows
 
 
-def _exemplar(example: tuple[str, float] | None) -> Exemplar | None:
-    if example is None or len(example[0]) > _LONGEST_ID:
+def _exemplar(example: tuple[str, float, str] | tuple[str, float] | None) -> Exemplar | None:
+    if example is None:
         return None
-    return Exemplar({"request_id": example[0]}, example[1])
+    request_id, value, *trace_id = example
+    labels = {"trace_id": trace_id[0]} if trace_id else {}
+    if sum(map(len, ("request_id", request_id, *labels, *labels.values()))) <= _LONGEST:
+        labels["request_id"] = request_id
+    return Exemplar(labels, value) if labels else None
 
 
 Counts: TypeAlias = defaultdict[tuple[Any, ...], float]

@@ -66,11 +66,11 @@ class Journal:
         events.on(Answered, self._put)
         events.on(Refused, self._put)
 
-    def gauges(self) -> dict[str, tuple[str, Callable[[], float]]]:
+    def counts(self) -> dict[str, tuple[str, Callable[[], float]]]:
         """What metrics show of it: name -> (help, read)."""
         return {
-            "history_written": ("Outcomes in the history's files since the start.", lambda: self.written),
-            "history_dropped": ("Outcomes that could not be written since the start.", lambda: self.dropped),
+            "history_written": ("Outcomes that are in the history's files.", lambda: self.written),
+            "history_dropped": ("Outcomes that could not be written.", lambda: self.dropped),
         }
 
     def start(self) -> None:

@@ -45,7 +45,10 @@ Usage = Callable[[], Mapping[str, tuple[float, float]]]
 
 
 class Metrics(Collector):
-    """Listens to events and shows them at /metrics. `gauges` are read at each scrape: name -> (help, read)."""
+    """Listens to events and shows them at /metrics.
+
+    `gauges`, and `counts` of others, are read at each scrape: name -> (help, read).
+    """
 
     def __init__(
         self,
@@ -60,6 +63,7 @@ class Metrics(Collector):
         self._events = events
         self._tally = tally or Tally(events)
         self.gauges = gauges
+        self.counts: dict[str, tuple[str, Callable[[], float]]] = {}
         self._workers = workers
         self._models = models
         families = self._families = Families("timebound_")
@@ -161,6 +165,8 @@ class Metrics(Collector):
         yield from self._families.collect()
         for name, (text, read) in self.gauges.items():
             yield GaugeMetricFamily(f"timebound_{name}", text, value=read())
+        for name, (text, read) in self.counts.items():
+            yield CounterMetricFamily(f"timebound_{name}", text, value=read())
         yield from _of_workers(self._workers())
         labels = (*_BY_VERSION, "backend", "engine")
         served = GaugeMetricFamily("timebound_model_info", "Models and versions that are served.", labels=labels)

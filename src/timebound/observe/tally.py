@@ -64,7 +64,7 @@ class Tally:
         code, model, version = result.outcome.code, request.model, result.version or request.version
         self._seen[model, version, event.status, code, result.quality, result.source, is_in_time(event)] += 1
         times = self.times.get((model, version)) or self._time(model, version)
-        times[0].add(seconds, request.id)
+        times[0].add(seconds, request.id, request.trace)
         self.latencies[model][bisect_left(FINE, seconds)] += 1
         if request.client:
             self.clients[request.client, code or "ok"] += 1
@@ -82,7 +82,8 @@ class Tally:
         in_time = False if is_ours(event) else None
         self._seen[event.model, version, event.status, event.code, "", "", in_time] += 1
         times = self.times.get((event.model, version)) or self._time(event.model, version)
-        times.latency.add(event.seconds, event.request_id)
+        trace = None if event.question is None else event.question.trace
+        times.latency.add(event.seconds, event.request_id, trace)
         if event.client:
             self.clients[event.client, event.code] += 1
 

@@ -80,11 +80,11 @@ class Traces:
         events.on(Answered, self._answered)
         events.on(Refused, self._refused)
 
-    def gauges(self) -> dict[str, tuple[str, Callable[[], float]]]:
+    def counts(self) -> dict[str, tuple[str, Callable[[], float]]]:
         """What metrics show of it: name -> (help, read)."""
         return {
-            "traces_sent": ("Traces that the collector took since the start.", lambda: self.sent),
-            "traces_dropped": ("Traces that it could not be given since the start.", lambda: self.dropped),
+            "traces_sent": ("Traces that the collector took.", lambda: self.sent),
+            "traces_dropped": ("Traces that it could not be given.", lambda: self.dropped),
         }
 
     def start(self) -> None:
