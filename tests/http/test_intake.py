@@ -13,10 +13,13 @@ from hypothesis import strategies as st
 from timebound.clock import ManualClock
 from timebound.errors import DeadlineMissed, Refusal
 from timebound.events import Answered, Events, Refused
-from timebound.http.intake import AT_ONCE, Intake
+from timebound.http.intake import AT_ONCE, HEAVY, Intake
 from timebound.http.routes import Route
+from timebound.http.surfaces.base import Surface
+from timebound.http.surfaces.lists import Lists
 from timebound.http.surfaces.native import Native
 from timebound.http.surfaces.oip import OpenInference
+from timebound.http.surfaces.predict import Predict
 from timebound.types import Body, Deliver, ModelInfo, Outcome, Quality, Question, Result, Source, Tensor, Timing
 from timebound.workers.failures import failure
 
@@ -421,3 +424,70 @@ def test_listeners_hear_what_was_refused_and_what_was_predicted() -> None:
     world.post()
     (told,) = world.seen
     assert (told.code, told.predicted_s, told.question.key) == ("overloaded", 0.75, "k1")
+
+
+RAW_AT_OIP = msgspec.structs.replace(
+    RAW, inputs=[Tensor("body", "BYTES", [-1])], outputs=[Tensor("answer", "BYTES", [-1])]
+)
+ASKED: list[tuple[Surface, bytes]] = [
+    (
+        OpenInference(RAW_AT_OIP),
+        b'{"inputs":[{"name":"body","datatype":"BYTES","shape":[1],"data":["a"]}]}',
+    ),
+    (Lists(RAW), b'["a"]'),
+    (Predict(RAW), b'{"instances":["a"]}'),
+]
+LARGE = Result(Outcome(b'"' * 10 * HEAVY, media="application/octet-stream"))
+
+
+def asked_for_much(world: World, surface: Surface, body: bytes) -> Any:
+    route = Route(RAW_AT_OIP, surface)
+    leave = world.intake.take(route, (), body, world._respond)
+    world.deliver(LARGE)
+    assert world.answers == [], "it is not written in one turn"
+    return leave
+
+
+@pytest.mark.parametrize(("surface", "body"), ASKED)
+def test_a_large_answer_is_written_in_many_turns_of_the_loop(surface: Surface, body: bytes) -> None:
+    world = World()
+
+    async def ask() -> int:
+        asked_for_much(world, surface, body)
+        turns = 0
+        while not world.answers:
+            await asyncio.sleep(0)
+            turns += 1
+        return turns
+
+    assert asyncio.run(ask()) > 4
+    assert world.answers[0][0] == 200
+    assert isinstance(world.seen[0], Answered)
+
+
+@pytest.mark.parametrize(("surface", "body"), ASKED)
+def test_who_leaves_while_a_large_answer_is_written_gets_none(surface: Surface, body: bytes) -> None:
+    world = World()
+
+    async def ask() -> None:
+        leave = asked_for_much(world, surface, body)
+        await asyncio.sleep(0)
+        leave()
+        for _ in range(100):
+            await asyncio.sleep(0)
+
+    asyncio.run(ask())
+    assert (world.answers, world.left) == ([], [])
+
+
+def test_a_large_answer_that_is_not_written_by_the_deadline_is_a_miss() -> None:
+    world = World()
+
+    async def ask() -> None:
+        asked_for_much(world, *ASKED[0])
+        world.clock.advance(1.0)
+        await asyncio.sleep(0)
+
+    asyncio.run(ask())
+    ((status, _, _),) = world.answers
+    assert status == 504

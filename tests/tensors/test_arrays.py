@@ -104,3 +104,25 @@ def test_any_elements_are_read_or_refused(shape: list[int], data: bytes) -> None
     part = Part("x", "BYTES", shape, len(data))
     assert refusal(elements, part, data) in ("none", "bad_input")
     assert refusal(array_of, part, data) in ("none", "bad_input")
+
+
+@pytest.mark.parametrize(
+    ("value", "is_text"),
+    [
+        ("勇" * 50_000, True),
+        ('"' * 70_000, True),
+        ("\0" * 100, True),
+        ("\0" * 20_000, False),
+        (b"\0" * 20_000, False),
+        ([b"a"] * 50_000, True),
+    ],
+)
+def test_large_bytes_that_json_would_make_many_times_as_large_are_binary(value: Any, is_text: bool) -> None:
+    part, data = written("x", "BYTES", value, is_binary=False)
+    assert part.is_text is is_text
+    told = [one.decode() for one in elements(part, data)]
+    assert told == ([one.decode() for one in value] if isinstance(value, list) else [as_str(value)])
+
+
+def as_str(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value

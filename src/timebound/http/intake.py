@@ -19,16 +19,17 @@ from typing import Any, Protocol
 from timebound.admission import Client, Hold
 from timebound.admission.peers import peer_of
 from timebound.clock import Clock
-from timebound.errors import RequestError
+from timebound.errors import DeadlineMissed, RequestError
 from timebound.events import Answered, Events, Refused
 from timebound.http.headers import LIMITS, WISHES, read_wishes, timeout_s
 from timebound.http.large import Large
 from timebound.http.packed import Packed
 from timebound.http.problems import status_of
 from timebound.http.routes import Route
-from timebound.http.surfaces.base import Asked, Item, Read
+from timebound.http.surfaces.base import Asked, Item, Read, Reply
 from timebound.reading import LIGHT, Looked
 from timebound.requests.identity import OURS, check_key
+from timebound.tensors.pieces import Steps
 from timebound.types import Deliver, Question, Result, Trace
 
 Headers = Collection[tuple[bytes, bytes]]
@@ -42,6 +43,10 @@ log = logging.getLogger("timebound.http")
 _MAX_ID = 128
 AT_ONCE = 32
 """Items of one request that are submitted in one turn of the event loop; each step of a larger one has its own turn."""
+HEAVY = 100_000
+"""Bytes of answers that may take longer than a millisecond to write in a protocol that changes them."""
+_KEPT_FREE_S = 0.002
+"""Before the deadline an answer that is not written yet is a miss."""
 
 
 class Requests(Protocol):
@@ -247,17 +252,43 @@ class Taken:
     def _write(self) -> None:
         if self.is_over:
             return
-        self._close()
         self._attempts = []  # they know this; a cycle that only the collector would end
         assert self.asked is not None
+        gradual = self.route.gradual
+        if gradual is not None and sum(map(_weight, self._results)) > HEAVY:
+            self._step(gradual.in_steps(self.asked, self._questions, self._results))
+            return
+        self._close()
         try:
             reply = self.route.surface.write(self.asked, self._questions, self._results)
         except Exception:
-            log.exception("an answer could not be written", extra={"request_id": self.id})
-            broken = RequestError("something broke in the server; its log has the details")
-            self._results = [broken] * len(self._results)
-            reply = self.route.surface.refuse(broken, self.id)
+            reply = self._broken()
         self._answer(*reply, self._results)
+
+    def _step(self, steps: Steps[Reply]) -> None:
+        """Write some more of a large answer; others have their turn before the next step."""
+        if self.is_over:
+            return
+        if self._intake.clock.now() >= self._questions[0].deadline - _KEPT_FREE_S:
+            self.refuse(DeadlineMissed("the deadline came while the answer was written"))
+            return
+        try:
+            next(steps)
+        except StopIteration as end:
+            reply: Reply = end.value
+        except Exception:
+            reply = self._broken()
+        else:
+            asyncio.get_running_loop().call_soon(self._step, steps)
+            return
+        self._close()
+        self._answer(*reply, self._results)
+
+    def _broken(self) -> Reply:
+        log.exception("an answer could not be written", extra={"request_id": self.id})
+        broken = RequestError("something broke in the server; its log has the details")
+        self._results = [broken] * len(self._results)
+        return self.route.surface.refuse(broken, self.id)
 
     def _close(self) -> None:
         self.is_over = True
@@ -281,6 +312,10 @@ class Taken:
             else:
                 own = status if len(results) == 1 else status_of(result.outcome.code) if result.outcome.code else 200
                 events.emit(Answered(self._questions[place], result, own, seconds))
+
+
+def _weight(result: Result | RequestError) -> int:
+    return len(result.outcome.body) if isinstance(result, Result) else 0
 
 
 _NO_RESULT = RequestError("no result yet")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from timebound.http.surfaces import SURFACES
-from timebound.http.surfaces.base import Apart, Surface
+from timebound.http.surfaces.base import Apart, Gradual, Surface
 from timebound.http.target import TARGET, path_of
 from timebound.requests.identity import Identity
 from timebound.types import ModelInfo
@@ -17,8 +17,8 @@ class Route:
     """One way to one model: its protocol, how long an answer may take, and what a request is known by."""
 
     __slots__ = (
-        "apart", "deadline_s", "identity", "info", "is_whole", "methods", "model", "served", "surface", "takes_rest",
-        "takes_target", "version",
+        "apart", "deadline_s", "gradual", "identity", "info", "is_whole", "methods", "model", "served", "surface",
+        "takes_rest", "takes_target", "version",
     )  # fmt: skip
 
     def __init__(self, info: ModelInfo, surface: Surface, *, is_version: bool = False) -> None:
@@ -29,6 +29,7 @@ class Route:
         self.takes_rest = is_version and getattr(surface, "takes_rest", False)
         self.takes_target = self.takes_rest or getattr(surface, "takes_query", False)
         self.apart = surface if isinstance(surface, Apart) else None
+        self.gradual = surface if isinstance(surface, Gradual) else None
         self.model = info.base
         self.served, self.version = (info.name, info.version) if is_version else ("", "")
         self.deadline_s = info.deadline_s

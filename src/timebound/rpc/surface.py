@@ -17,6 +17,7 @@ from timebound.rpc.statuses import said
 from timebound.rpc.wire import LENGTH, field, varint
 from timebound.tensors.given import Infer
 from timebound.tensors.item import Data
+from timebound.tensors.pieces import at_once
 from timebound.tensors.request import Told
 from timebound.tensors.response import Column
 from timebound.types import ModelInfo, Question, Result
@@ -74,7 +75,7 @@ class RpcInference:
             return self.refuse(error, questions[0].id)
         answered = [result for result in results if isinstance(result, Result)]
         try:
-            columns = columns_of(self._info, infer, answered)
+            columns = at_once(columns_of(self._info, infer, answered))
         except RequestError as different:
             return self.refuse(different, questions[0].id)
         worst = worst_of(answered)

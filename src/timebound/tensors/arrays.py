@@ -14,6 +14,7 @@ from timebound.body import read_json
 from timebound.errors import BadInput
 from timebound.tensors.datatypes import BYTES, DTYPES, FORMATS, of_dtype
 from timebound.tensors.item import Data, Part
+from timebound.tensors.pieces import is_wasteful
 
 _LENGTH = struct.Struct("<I")
 _NO_NUMBERS = {"NaN": nan, "Infinity": inf, "-Infinity": -inf}
@@ -230,9 +231,11 @@ def _written_elements(name: str, value: Any, *, is_binary: bool) -> tuple[Part, 
     if not is_binary:
         try:
             data = _encode([one if isinstance(one, str) else bytes(one).decode() for one in each])
-            return Part(name, BYTES, shape, len(data), True), data
         except UnicodeDecodeError:
             pass  # JSON cannot say it: it goes as it is, and says so
+        else:
+            if not is_wasteful(len(data), each):
+                return Part(name, BYTES, shape, len(data), True), data
     data = joined(one.encode("utf-8", "replace") if isinstance(one, str) else one for one in each)
     return Part(name, BYTES, shape, len(data), False), data
 

@@ -11,6 +11,7 @@ import msgspec
 from timebound.errors import RequestError
 from timebound.tensors.datatypes import BYTES
 from timebound.tensors.item import SHORT, SMALL, Data, Part, head_and_data, not_whole, read_head, unpack
+from timebound.tensors.pieces import PIECE, Steps, as_text, is_wasteful
 
 _LENGTH = struct.Struct("<I")
 _encode = msgspec.json.Encoder().encode
@@ -53,18 +54,27 @@ def _added(first: Part, column: list[Data], part: Part, data: Data) -> Column:
 def _as_binary(part: Part, data: Data) -> Data:
     if not part.is_text:
         return data
+    if len(data) > PIECE:
+        raise RequestError(
+            f"output {part.name!r} is a text for some items and not for others; ask for it with binary_data",
+            code="model_failed",
+        )
     texts: list[str] = msgspec.json.decode(data)
     return b"".join(_LENGTH.pack(len(own)) + own for own in (text.encode() for text in texts))
 
 
-def raw_outputs(name: str, bodies: Sequence[bytes], *, is_binary: bool) -> list[Column]:
+def raw_outputs(name: str, bodies: Sequence[bytes], *, is_binary: bool) -> Steps[list[Column]]:
     """One BYTES output of answers that are bytes or JSON as they are."""
     if not is_binary:
-        try:
-            texts: list[Data] = [_encode([body.decode()]) for body in bodies]
+        texts: list[Data] = []
+        for body in bodies:
+            text = yield from as_text(body)
+            if text is None or is_wasteful(len(text), [body]):
+                break  # JSON cannot say it
+            texts.append(b"[%b]" % text)
+            yield
+        else:
             return [(Part(name, BYTES, [], 0, True), texts)]
-        except UnicodeDecodeError:
-            pass  # JSON cannot say it
     return [(Part(name, BYTES, [], 0), [_LENGTH.pack(len(body)) + body for body in bodies])]
 
 

@@ -14,6 +14,7 @@ import msgspec
 
 from timebound.errors import RequestError
 from timebound.reading import Errand
+from timebound.tensors.pieces import Steps
 from timebound.types import ModelInfo, Question, Result
 
 Reply: TypeAlias = tuple[int, bytes, bytes]
@@ -56,7 +57,7 @@ class Surface(Protocol):
 
     One whose whole body is one item, as the model takes it, says so with `is_whole = True`. Its heavy bodies are then
     looked at elsewhere, and `read` gets what was found as a third argument: the item's key, size and fingerprint.
-    Any may have `elsewhere` of `Apart`, which is asked first.
+    Any may have `elsewhere` of `Apart`, which is asked first, and `in_steps` of `Gradual`.
     One with a `lone_path` asks the only model there, where there is one.
     One that is for some models only has `is_for(info)`; `methods` are those that it takes besides POST. With
     `takes_rest` it answers below the path of a version too, and with that or `takes_query` the target of a request is
@@ -81,6 +82,16 @@ class Surface(Protocol):
 
     def refuse(self, error: RequestError, request_id: str) -> Reply:
         """The answer to a request that is not let in."""
+
+
+@runtime_checkable
+class Gradual(Protocol):
+    """A surface whose large answers take longer to write than an event loop has time for at once."""
+
+    def in_steps(
+        self, asked: Asked, questions: Sequence[Question], results: Sequence[Result | RequestError]
+    ) -> Steps[Reply]:
+        """The same as `write`, with a pause after each millisecond of work or less."""
 
 
 @runtime_checkable

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -14,6 +13,7 @@ from timebound.http.surfaces.base import Asked, Item, Read, Reply
 from timebound.http.surfaces.native import problem
 from timebound.http.surfaces.oip import answer_head
 from timebound.reading import LIGHT, Errand
+from timebound.tensors.pieces import Steps, as_base64, at_once
 from timebound.tensors.request import Told
 from timebound.tensors.rows import RowFacts, RowReader, Rows
 from timebound.types import Body, ModelInfo, Question, Result
@@ -62,11 +62,20 @@ class Lists:
         return Asked(items, hold=None if looked is None else looked.hold)
 
     def write(self, asked: Asked, questions: Sequence[Question], results: Sequence[Result | RequestError]) -> Reply:
+        return at_once(self.in_steps(asked, questions, results))
+
+    def in_steps(
+        self, asked: Asked, questions: Sequence[Question], results: Sequence[Result | RequestError]
+    ) -> Steps[Reply]:
         request_id = questions[0].id
         answered = [result for result in results if isinstance(result, Result) and not result.outcome.code]
         if not answered and isinstance(results[0], RequestError):  # nothing of it was computed: the status says why
             return self.refuse(results[0], request_id)
-        body = b"[" + b",".join(_said(result, request_id) for result in results) + b"]"
+        each = []
+        for result in results:
+            each.append((yield from _said(result, request_id)))
+            yield
+        body = b"[%b]" % b",".join(each)
         more = b"timebound-failed: %d\r\n" % (len(results) - len(answered))
         told = answered or [result for result in results if isinstance(result, Result)]
         return 200, answer_head(b"application/json", body, more, request_id, told), body
@@ -75,7 +84,7 @@ class Lists:
         return problem(error, request_id)
 
 
-def _said(result: Result | RequestError, request_id: str) -> bytes:
+def _said(result: Result | RequestError, request_id: str) -> Steps[bytes]:
     """One item's answer; of one that failed its problem."""
     if isinstance(result, RequestError):
         return b'{"error":%b}' % from_error(result, request_id)
@@ -84,4 +93,4 @@ def _said(result: Result | RequestError, request_id: str) -> bytes:
         return b'{"error":%b}' % from_outcome(outcome, request_id)
     if is_json(outcome):
         return outcome.body
-    return b'{"b64":"%b"}' % base64.b64encode(outcome.body)
+    return b'{"b64":%b}' % (yield from as_base64(outcome.body))

@@ -13,6 +13,7 @@ from timebound.reading import Errand, is_heavy
 from timebound.tensors import packing
 from timebound.tensors.given import Facts, Infer
 from timebound.tensors.item import MEDIA
+from timebound.tensors.pieces import Steps, at_once
 from timebound.tensors.request import Told, has_many_values, is_laborious, read
 from timebound.tensors.response import Column, of_one, outputs_of, raw_outputs, response
 from timebound.types import Body, ModelInfo, Quality, Question, Result
@@ -100,6 +101,11 @@ class OpenInference:
         return asked
 
     def write(self, asked: Asked, questions: Sequence[Question], results: Sequence[Result | RequestError]) -> Reply:
+        return at_once(self.in_steps(asked, questions, results))
+
+    def in_steps(
+        self, asked: Asked, questions: Sequence[Question], results: Sequence[Result | RequestError]
+    ) -> Steps[Reply]:
         infer: Infer = asked.context
         error = first_error(results)
         if error is not None:
@@ -111,7 +117,7 @@ class OpenInference:
             if len(answered) == 1 and first.outcome.media == MEDIA:
                 body, head_size = of_one(first.outcome.body, self._info.base, version, infer.id)
             else:
-                columns = columns_of(self._info, infer, answered)
+                columns = yield from columns_of(self._info, infer, answered)
                 body, head_size = response(self._info.base, version, infer.id, columns)
         except RequestError as different:
             return self.refuse(different, questions[0].id)
@@ -134,14 +140,14 @@ def facts_of(info: ModelInfo) -> Facts:
     return Facts(info.inputs, outputs, info.body is Body.RAW, key, info.size_field, info.key_ignore)
 
 
-def columns_of(info: ModelInfo, infer: Infer, answered: Sequence[Result]) -> list[Column]:
+def columns_of(info: ModelInfo, infer: Infer, answered: Sequence[Result]) -> Steps[list[Column]]:
     """The outputs of all items; raises `RequestError` if they do not fit together."""
     if answered[0].outcome.media == MEDIA:
         return outputs_of([each.outcome.body for each in answered])
     wanted = infer.wanted[0] if infer.wanted else None
     is_binary = infer.is_binary if wanted is None else wanted.is_binary
     name = info.outputs[0].name if info.outputs else "answer"
-    return raw_outputs(name, [each.outcome.body for each in answered], is_binary=is_binary)
+    return (yield from raw_outputs(name, [each.outcome.body for each in answered], is_binary=is_binary))
 
 
 def said_error(error: RequestError, request_id: str) -> Reply:

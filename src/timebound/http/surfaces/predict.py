@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ from timebound.errors import RequestError
 from timebound.http.surfaces.base import Asked, Item, Read, Reply
 from timebound.http.surfaces.oip import answer_head, first_error, said_error
 from timebound.reading import LIGHT, Errand
+from timebound.tensors.pieces import Steps, as_base64, at_once
 from timebound.tensors.request import Told
 from timebound.tensors.rows import RowFacts, RowReader, Rows
 from timebound.types import Body, ModelInfo, Question, Result
@@ -63,34 +63,45 @@ class Predict:
         return Asked(items, context=rows, hold=None if looked is None else looked.hold)
 
     def write(self, asked: Asked, questions: Sequence[Question], results: Sequence[Result | RequestError]) -> Reply:
+        return at_once(self.in_steps(asked, questions, results))
+
+    def in_steps(
+        self, asked: Asked, questions: Sequence[Question], results: Sequence[Result | RequestError]
+    ) -> Steps[Reply]:
         error = first_error(results)
         if error is not None:
             return self.refuse(error, questions[0].id)
         answered = [result for result in results if isinstance(result, Result)]
-        answers = [self._answer(result) for result in answered]
+        answers = []
+        for result in answered:
+            answers.append((yield from self._answer(result)))
+            yield
         rows: Rows = asked.context
         try:
-            said = {"outputs": self._by_columns(answers)} if rows.is_columns else {"predictions": answers}
+            said = {"outputs": (yield from self._by_columns(answers))} if rows.is_columns else {"predictions": answers}
         except RequestError as different:
             return self.refuse(different, questions[0].id)
         body = msgspec.json.encode(said)
         return 200, answer_head(b"application/json", body, b"", questions[0].id, answered), body
 
-    def _answer(self, result: Result) -> Any:
+    def _answer(self, result: Result) -> Steps[Any]:
         """What an item is answered; of a model with one output its bare value."""
         outcome = result.outcome
         if outcome.media != "application/json":
-            return {"b64": base64.b64encode(outcome.body).decode()}
+            return {"b64": msgspec.Raw((yield from as_base64(outcome.body)))}
         if self._lone_output is not None and outcome.body[:1] == b"{":
             fields = _fields_of(outcome.body)
             if list(fields) == [self._lone_output]:
                 return fields[self._lone_output]
         return msgspec.Raw(outcome.body)
 
-    def _by_columns(self, answers: Sequence[Any]) -> Any:
+    def _by_columns(self, answers: Sequence[Any]) -> Steps[Any]:
         if not all(isinstance(answer, msgspec.Raw) and memoryview(answer)[0] == _OBJECT for answer in answers):
             return answers
-        each = [_fields_of(memoryview(answer)) for answer in answers]
+        each = []
+        for answer in answers:
+            each.append(_fields_of(memoryview(answer)))
+            yield
         if any(fields.keys() != each[0].keys() for fields in each):
             raise RequestError("the items have different outputs; send them one by one", code="model_failed")
         return {name: [fields[name] for fields in each] for name in each[0]}
