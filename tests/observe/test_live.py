@@ -15,7 +15,7 @@ from timebound.events import Answered, BatchFinished, BatchLost, BatchStarted, E
 from timebound.observe.drift import Drift
 from timebound.observe.live import Live
 from timebound.observe.versions import Versions
-from timebound.types import Loss, Outcome, Quality, Question, Report, Result, Run, Source, Timing
+from timebound.types import Loss, ModelInfo, Outcome, Quality, Question, Report, Result, Run, Source, Timing
 
 WALL_AHEAD = 1000.0
 TIMING = Timing(0.001, 0.005, 0.002, (0.002, 0.0025))
@@ -93,6 +93,22 @@ def test_a_model_that_is_asked_late_has_a_past_as_long_as_the_others() -> None:
     world.answer()
     world.turn()
     assert world.live.past("m")["columns"]["asked"] == [0, 0, 0, 0, 0, 1]
+
+
+def test_models_that_are_gone_make_room_for_others_and_their_charts_do_not_pile_up() -> None:
+    world = World()
+    served = world.live._gateway.catalogue.models
+    for number in range(100):
+        served.clear()
+        served[f"m{number}"] = ModelInfo(name=f"m{number}")
+        world.events.emit(Answered(Question("r", f"m{number}", b"", 0.0, 1.0), Result(Outcome(b"")), 200, 0.02))
+        world.turn()
+        assert world.live.past(f"m{number}")["columns"]["asked"][-1] == 1
+    assert len(world.live.past()["models"]) == 32
+    world.answer()
+    world.turn()
+    assert world.live.past("m")["columns"] == {}, "what is not served takes nobody's place"
+    assert world.live.past()["columns"]["asked"][-1] == 1
 
 
 def test_a_full_answer_in_time_needs_no_explanation_and_everything_else_has_one() -> None:

@@ -11,6 +11,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families
 
 from timebound.events import Answered, BatchFinished, BatchLost, BatchStarted, Events, Refused, WorkerDown, WorkerUp
+from timebound.observe.families import MOST_COUNTS, MOST_HISTOGRAMS
 from timebound.observe.metrics import Metrics
 from timebound.observe.tally import SECONDS, Since, Tally
 from timebound.types import Loss, ModelInfo, Outcome, Quality, Question, Report, Result, Run, Source, Timing, Trace
@@ -237,3 +238,33 @@ def test_who_looks_again_is_told_only_what_came_since() -> None:
     assert [count for _, count in first.seen()] == [1, 1]
     assert [count for _, count in other.seen()] == [4, 1]
     assert [sum(counts) for _, counts in first.latencies()] == [1]
+
+
+def test_years_of_models_and_versions_leave_bounded_memory_and_what_comes_is_counted() -> None:
+    hub = Events()
+    metrics = Metrics(hub, {}, tally=(tally := Tally(hub)))
+    since = Since(tally)
+    for number in range(6_000):
+        question = Question("r", f"m{number}", b"", 0.0, 1.0, client=f"c{number}")
+        hub.emit(Answered(question, Result(Outcome(b""), version=str(number)), 200, 0.02))
+        hub.emit(BatchStarted(f"m{number}", 1, "all_waiting", 0))
+        hub.emit(BatchFinished(f"m{number}", 1, 0.02, 0.02, 1, "complete"))
+        if number % 250 == 249:
+            assert sum(count for _, count in since.seen()) == 250
+            assert sum(sum(counts) for _, counts in since.latencies()) == 250
+    assert len(tally.kinds) == len(tally.clients) == MOST_COUNTS
+    assert len(tally.times) == len(tally.latencies) == MOST_HISTOGRAMS
+    most = {family.name: len(family.samples) for family in metrics.collect() if family.type == "counter"}
+    assert max(most.values()) == MOST_COUNTS == most["timebound_requests"]
+
+
+def test_who_is_counted_anew_after_it_was_forgotten_is_told_whole() -> None:
+    hub = Events()
+    since = Since(tally := Tally(hub))
+    for _ in range(5):
+        hub.emit(Refused("m", "r", "overloaded", 429, 0.0))
+    assert [count for _, count in since.seen()] == [5]
+    tally.kinds.clear()
+    for _ in range(2):
+        hub.emit(Refused("m", "r", "overloaded", 429, 0.0))
+    assert [count for _, count in since.seen()] == [2]

@@ -7,7 +7,6 @@ the library's own histograms two to three.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any, TypeAlias
 
@@ -15,10 +14,13 @@ from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.samples import Exemplar
 
+from timebound.observe.rings import Bounded
 from timebound.types import Trace
 
 _LONGEST = 128
 """Characters that OpenMetrics allows the names and values of an exemplar in all."""
+MOST_COUNTS, MOST_HISTOGRAMS = 4_096, 512
+"""Of one family, by their labels: models and versions that come and go for years leave no more behind."""
 
 
 class Histogram:
@@ -64,8 +66,8 @@ def _exemplar(example: tuple[str, float, str] | tuple[str, float] | None) -> Exe
     return Exemplar(labels, value) if labels else None
 
 
-Counts: TypeAlias = defaultdict[tuple[Any, ...], float]
-Histograms: TypeAlias = defaultdict[tuple[str, ...], Histogram]
+Counts: TypeAlias = Bounded[tuple[Any, ...], float]
+Histograms: TypeAlias = Bounded[tuple[str, ...], Histogram]
 
 
 class Families:
@@ -78,7 +80,7 @@ class Families:
 
     def counter(self, name: str, text: str, *labels: str) -> Counts:
         """One more family of counts, by the values of its labels."""
-        counts: Counts = defaultdict(int)
+        counts: Counts = Bounded(int, MOST_COUNTS)
         if not labels:
             counts[()] = 0  # shown from the start
         self._counters.append((name, text, labels, counts))
@@ -86,7 +88,7 @@ class Families:
 
     def histogram(self, name: str, text: str, bounds: tuple[float, ...], *labels: str) -> Histograms:
         """One more family of histograms, by the values of its labels."""
-        histograms: Histograms = defaultdict(lambda: Histogram(bounds))
+        histograms: Histograms = Bounded(lambda: Histogram(bounds), MOST_HISTOGRAMS)
         self._histograms.append((name, text, labels, histograms))
         return histograms
 

@@ -87,9 +87,13 @@ class Live:
     # ------------------------------------------------------------------ events
 
     def _pace(self, model: str) -> Pace:
-        """A model's own, made when it is first asked; of too many models that of all."""
+        """A model's own, made when it is first asked; of too many that of all, but models that are gone give way."""
         if len(self._models) >= _MOST_MODELS:
-            return self._all
+            served = {info.base for info in self._gateway.catalogue.models.values()}
+            gone = next((name for name in self._models if name not in served), None)
+            if gone is None or model not in served:
+                return self._all
+            del self._models[gone]
         pace = self._models[model] = Pace()
         for _ in range(min(KEPT_S, self._times_kept)):  # its rows are as many as everybody's
             pace.turn()

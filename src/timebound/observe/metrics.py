@@ -87,9 +87,11 @@ class Metrics(Collector):
         self._each(WorkerUp, "worker_starts", "Workers that became ready.")
         self._deaths = count("worker_deaths", "Workers that ended without being asked.")
         written, left = "From arrival to the answer written.", "Left before the deadline; 0 if it was late."
-        self._latency = measure("request_seconds", written, SECONDS, *_BY_VERSION)
-        self._slack = measure("deadline_slack_seconds", left, SLACK, *_BY_VERSION)
-        self._queue = measure("queue_seconds", "From arrival to the batch's start.", SECONDS, *_BY_VERSION)
+        self._by_version = (
+            measure("request_seconds", written, SECONDS, *_BY_VERSION),
+            measure("deadline_slack_seconds", left, SLACK, *_BY_VERSION),
+            measure("queue_seconds", "From arrival to the batch's start.", SECONDS, *_BY_VERSION),
+        )
         self._batch_s = measure("batch_seconds", "From sending a batch to having it back.", SECONDS, "model")
         self._batch_size = measure("batch_size", "Requests in a batch.", SIZES, "model")
         told = "Real over predicted seconds of a batch."
@@ -145,8 +147,8 @@ class Metrics(Collector):
 
     def _sort(self) -> None:
         """Make families of what was counted in one."""
-        for counts in (self._requests, self._answers, self._due):
-            counts.clear()
+        for family in (self._requests, self._answers, self._due, self._clients, *self._by_version):
+            family.clear()
         for kind, count in self._tally.seen():
             which = kind.model, kind.version
             self._requests[*which, str(kind.status), kind.code or "ok"] += count
@@ -156,9 +158,10 @@ class Metrics(Collector):
                 self._due[*which, "yes" if kind.in_time else "no"] += count
         self._clients.update(self._tally.clients)
         for which, times in list(self._tally.times.items()):
-            self._latency[which] = times.latency
+            latency, slack, queue = self._by_version
+            latency[which] = times.latency
             if sum(times.slack.counts):
-                self._slack[which], self._queue[which] = times.slack, times.queue
+                slack[which], queue[which] = times.slack, times.queue
 
     def collect(self) -> Iterator[Metric]:
         self._sort()

@@ -1,14 +1,15 @@
-"""The recent past in fixed memory: rows of numbers, and the last things of a kind."""
+"""The recent past in fixed memory: rows of numbers, the last things of a kind, and a bounded number of kinds."""
 
 from __future__ import annotations
 
 from array import array
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from math import nan
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
 
 
 class Ring:
@@ -52,3 +53,16 @@ class Recent(Generic[T]):
     def newest(self, after: int = -1) -> Iterator[tuple[int, T]]:
         """Those with a number above `after`, the newest first, each with its number."""
         yield from zip(range(self.count - 1, after, -1), reversed(self._things), strict=False)
+
+
+class Bounded(defaultdict[K, T]):
+    """Makes what is missing; of more than `most` the one that was made first goes."""
+
+    def __init__(self, make: Callable[[], T], most: int) -> None:
+        super().__init__(make)
+        self._most = most
+
+    def __missing__(self, key: K) -> T:
+        if len(self) >= self._most:
+            del self[next(iter(self))]
+        return super().__missing__(key)

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from timebound.events import BatchFinished, Events
-from timebound.observe.tally import Tally
+from timebound.observe.tally import Since, Tally
 
 EVERY_S = 1.0
 """Between two looks."""
@@ -46,7 +46,8 @@ class Signals:
     def __init__(
         self, events: Events, look: Callable[[float], Look], *, is_told: bool, tally: Tally | None = None
     ) -> None:
-        self._tally = tally or Tally(events)
+        self._since = Since(tally or Tally(events))
+        self._in_time = self._due = 0
         self._look = look
         self._is_told = is_told
         self._busy_s = 0.0
@@ -83,9 +84,10 @@ class Signals:
     def tick(self, now: float) -> None:
         """Look once more; every tenth time the signals are told in the log."""
         found = self._look(now)
-        due = [(count, bool(kind.in_time)) for kind, count in self._tally.seen() if kind.in_time is not None]
-        in_time, all_due = sum(count for count, was in due if was), sum(count for count, _ in due)
-        moment = _Moment(now, found.offered_s, self._busy_s, in_time, all_due)
+        for kind, count in self._since.seen():
+            self._due += count * (kind.in_time is not None)
+            self._in_time += count * bool(kind.in_time)
+        moment = _Moment(now, found.offered_s, self._busy_s, self._in_time, self._due)
         self._moments.append(moment)
         first, slots = self._moments[0], max(1, found.slots)
         slot_s = (now - first.at) * slots

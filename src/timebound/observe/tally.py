@@ -6,13 +6,13 @@ It is called for every request, and they only when somebody looks or a second is
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from timebound.events import Answered, Events, Refused
-from timebound.observe.families import Histogram
+from timebound.observe.families import MOST_COUNTS, MOST_HISTOGRAMS, Histogram
 from timebound.observe.judged import is_in_time, is_ours
+from timebound.observe.rings import Bounded
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.175, 0.25, 0.375, 0.5, 0.75, 1.0, 1.5, 2.5, 5.0, 10.0)
 SLACK = (0.0, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -40,30 +40,35 @@ class Times(NamedTuple):
     queue: Histogram
 
 
+def _times() -> Times:
+    return Times(Histogram(SECONDS), Histogram(SLACK), Histogram(SECONDS))
+
+
 class Tally:
-    """Listens to answers and refusals; nothing is ever taken away."""
+    """Listens to answers and refusals. Of too many models and versions the first are forgotten, and begin anew at 0."""
 
     def __init__(self, events: Events) -> None:
-        self._seen: defaultdict[tuple[object, ...], int] = defaultdict(int)
-        self.clients: defaultdict[tuple[str, str], int] = defaultdict(int)
+        self.kinds: Bounded[tuple[object, ...], int] = Bounded(int, MOST_COUNTS)
+        """The counts; each key is a `Seen`."""
+        self.clients: Bounded[tuple[str, str], int] = Bounded(int, MOST_COUNTS)
         """By API key and final code."""
-        self.times: dict[tuple[str, str], Times] = {}
+        self.times: Bounded[tuple[str, str], Times] = Bounded(_times, MOST_HISTOGRAMS)
         """By model and version."""
-        self.latencies: defaultdict[str, list[int]] = defaultdict(lambda: [0] * (len(FINE) + 1))
+        self.latencies: Bounded[str, list[int]] = Bounded(lambda: [0] * (len(FINE) + 1), MOST_HISTOGRAMS)
         """Answers of each model by what they took, between the bounds of `FINE`."""
         events.on(Answered, self._answered)
         events.on(Refused, self._refused)
 
     def seen(self) -> Iterator[tuple[Seen, int]]:
         """How many there were of each kind."""
-        for key, count in list(self._seen.items()):
+        for key, count in list(self.kinds.items()):
             yield Seen(*key), count  # type: ignore[arg-type]
 
     def _answered(self, event: Answered) -> None:
         request, result, seconds = event.request, event.result, event.seconds
         code, model, version = result.outcome.code, request.model, result.version or request.version
-        self._seen[model, version, event.status, code, result.quality, result.source, is_in_time(event)] += 1
-        times = self.times.get((model, version)) or self._time(model, version)
+        self.kinds[model, version, event.status, code, result.quality, result.source, is_in_time(event)] += 1
+        times = self.times[model, version]
         times[0].add(seconds, request.id, request.trace)
         self.latencies[model][bisect_left(FINE, seconds)] += 1
         if request.client:
@@ -73,17 +78,12 @@ class Tally:
             times[1].add(left_s if left_s > 0.0 else 0.0)
             times[2].add(result.queue_s)
 
-    def _time(self, model: str, version: str) -> Times:
-        found = self.times[model, version] = Times(Histogram(SECONDS), Histogram(SLACK), Histogram(SECONDS))
-        return found
-
     def _refused(self, event: Refused) -> None:
         version = event.question.version if event.question is not None else ""
         in_time = False if is_ours(event) else None
-        self._seen[event.model, version, event.status, event.code, "", "", in_time] += 1
-        times = self.times.get((event.model, version)) or self._time(event.model, version)
+        self.kinds[event.model, version, event.status, event.code, "", "", in_time] += 1
         trace = None if event.question is None else event.question.trace
-        times.latency.add(event.seconds, event.request_id, trace)
+        self.times[event.model, version].latency.add(event.seconds, event.request_id, trace)
         if event.client:
             self.clients[event.client, event.code] += 1
 
@@ -93,24 +93,26 @@ class Since:
 
     def __init__(self, tally: Tally) -> None:
         self._tally = tally
-        self._seen: dict[Seen, int] = {}
+        self._kinds: dict[tuple[object, ...], int] = {}
         self._latencies: dict[str, list[int]] = {}
 
     def seen(self) -> Iterator[tuple[Seen, int]]:
         """Kinds with more than before, and how many more."""
-        for key, count in self._tally.seen():
-            more = count - self._seen.get(key, 0)
-            if more:
-                self._seen[key] = count
-                yield key, more
+        before, self._kinds = self._kinds, dict(self._tally.kinds)
+        for key, count in self._kinds.items():
+            known = before.get(key, 0)
+            if count != known:  # if it is less, this kind was forgotten and began anew
+                yield Seen(*key), count - known if count > known else count  # type: ignore[arg-type]
 
     def latencies(self) -> Iterator[tuple[str, list[int]]]:
         """The same of what answers took, by model."""
-        for model, counts in list(self._tally.latencies.items()):
-            before = self._latencies.get(model)
-            if before != counts:
-                self._latencies[model] = list(counts)
-                yield (
-                    model,
-                    counts if before is None else [now - then for now, then in zip(counts, before, strict=True)],
-                )
+        before, self._latencies = (
+            self._latencies,
+            {name: list(counts) for name, counts in self._tally.latencies.items()},
+        )
+        for model, counts in self._latencies.items():
+            known = before.get(model)
+            if known is None or sum(known) > sum(counts):
+                yield model, counts
+            elif known != counts:
+                yield model, [now - then for now, then in zip(counts, known, strict=True)]
