@@ -47,7 +47,7 @@ ALLOWED: Mapping[str, set[str]] = {
     "tensors": BASE | {"body", "store"},  # how fingerprints are made
     "workers": BASE
     | {"backends", "devices", "handlers", "importer", "target", "model", "body", "schema", "events", "log", "tensors"}
-    | {"answer_type", "reply", "request_type"},
+    | {"answer_type", "reply", "request_type", "text"},
     "lab": BASE
     | {
         "app_settings",

@@ -41,6 +41,8 @@ _ELSEWHERE = {
 """By method, what other servers call it."""
 _BLOCKING = ("requests", "urlopen", "urllib3")
 """What waits without letting others go on."""
+MASK = "mask"
+"""What the mask of a padded batch is called in it."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _MEDIA = re.compile(r"[\w.+-]+/([\w.+-]+|\*)")
 
@@ -101,6 +103,9 @@ class Model:
 
     size: Any = None
     """The field whose length is a request's size ("text"), or `def size(self, request)`: for inputs that vary."""
+
+    pad: ClassVar[str | Sequence[str] | bool] = False
+    """The arrays of an item that vary in length: `infer` gets a dict with them padded, and their `mask`."""
 
     Settings: ClassVar[type | None] = None
     """A `timebound.Struct` for the app's own settings; without it `self.settings` has them as they were written."""
@@ -182,6 +187,32 @@ def check_class(cls: type[Model]) -> None:
     _check_methods(cls, where)
     _check_request_type(cls, where)
     _check_accepts(cls, where)
+    _check_pad(cls, where)
+
+
+def _check_pad(cls: type[Model], where: str) -> None:
+    if cls.pad is True and not isinstance(cls.size, str):
+        raise SetupError(f'{where}: pad = True pads the field that `size` names; write pad = "ids"')
+    fields = padded_fields(cls)
+    if not all(isinstance(field, str) and field for field in fields) or MASK in fields:
+        raise SetupError(f'{where}: pad is {cls.pad!r}; give the name of what varies in length, such as "ids"')
+
+
+def padded_fields(cls: type[Model]) -> tuple[str, ...]:
+    """What `infer` gets padded of an item; empty for most."""
+    if cls.pad is True:
+        return (str(cls.size),)
+    return (cls.pad,) if isinstance(cls.pad, str) else tuple(cls.pad or ())
+
+
+def size_field(cls: type[Model]) -> str | None:
+    """The field of a body that says its size: the class's `size`, or what `pad` names if that is a field of a body."""
+    if cls.size is not None:
+        return cls.size if isinstance(cls.size, str) else None
+    name = next(iter(padded_fields(cls)), None)
+    if cls.Request is None:
+        return name if cls.json and cls.prepare is Model.prepare else None
+    return name if name in fields_of(cls.Request) else None
 
 
 def _check_fetch(cls: type[Model], where: str) -> None:
@@ -310,7 +341,7 @@ def body_schema(cls: type[Model]) -> dict[str, Any] | None:
         return schema_of(cls.Request, is_lax=cls.lax)
     if not cls.json:
         return None
-    named = [option.split(".")[0] for option in (cls.key, cls.size) if isinstance(option, str)]
+    named = [option.split(".")[0] for option in (cls.key, size_field(cls)) if isinstance(option, str)]
     return {"type": "object", "properties": {name: {} for name in named}} if named else {}
 
 

@@ -55,10 +55,13 @@ def pad(arrays: Sequence[Any], *, multiple: int = 1, length: int | None = None, 
     rows = [np.asarray(array) for array in arrays]
     longest = max(len(row) for row in rows) if length is None else length
     longest = max(1, -(-longest // multiple) * multiple)
-    batch = np.full((len(rows), longest, *rows[0].shape[1:]), value, dtype=np.result_type(*rows))
+    full = [row for row in rows if len(row)] or rows  # an empty list does not say what it is a list of
+    batch = np.full((len(rows), longest, *full[0].shape[1:]), value, dtype=np.result_type(*full))
     mask = np.zeros((len(rows), longest), dtype=np.bool_)
     for place, row in enumerate(rows):
         part = row[:length]
+        if not len(part):
+            continue
         batch[place, : len(part)] = part
         mask[place, : len(part)] = True
     return batch, mask

@@ -16,7 +16,7 @@ from timebound.types import Report
 from timebound.workers.failures import is_for_want_of_memory, is_lost_device
 from timebound.workers.fetched import FetchedRunner
 from timebound.workers.handled import HandlerRunner
-from timebound.workers.runner import CAUGHT, Ask, Prepared, Runner, stack, unstack
+from timebound.workers.runner import CAUGHT, Ask, Prepared, Runner, unstack
 from timebound.workers.votes import votes_line
 
 log = logging.getLogger("timebound.worker")
@@ -79,7 +79,10 @@ class EnsembleRunner(Runner):
 
     def _infer_in_steps(self, batch: Prepared, ask: Ask) -> list[Any] | None:
         """Outputs after all members, or None if the ensemble was told to leave it at fewer."""
-        stacked = stack(batch.items)
+        try:
+            stacked = self.stack(batch.items)
+        except CAUGHT:
+            return self.infer_apart(batch.items, self.infer)  # which finds the item that is to blame
         start = self.clock.now()
         since = start
         broken: list[Exception] = []
@@ -122,7 +125,7 @@ class EnsembleRunner(Runner):
         return outputs if steps.is_complete else None
 
     def _infer_with_votes(self, items: Sequence[Any]) -> list[Any]:
-        stacked, votes = stack(items), Votes()
+        stacked, votes = self.stack(items), Votes()
         with heard_by(votes):
             rows = unstack(self.model.infer(stacked), len(items), self.name)
         return self._with_votes(rows, votes, stacked)

@@ -10,7 +10,7 @@ from timebound.backends.base import current_slot
 from timebound.backends.file_model import FileModel
 from timebound.clock import Clock
 from timebound.importer import describe
-from timebound.model import Model, example_body
+from timebound.model import Model, example_body, padded_fields
 from timebound.types import ModelInfo
 from timebound.workers.failures import failure, item_failure
 from timebound.workers.hands import Hands
@@ -81,6 +81,8 @@ def learn(runner: Runner, room: int, clock: Clock) -> Lesson | str:
     model = runner.model
     if model.example is None:
         return "there is no `example` to learn from; set one on the class"
+    if padded_fields(type(model)):
+        return "its items vary in length, as `pad` says"
     body = example_body(model.example)
     try:
         request, twin, state = runner.decode(body), runner.decode(body), _state(model)

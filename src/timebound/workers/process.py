@@ -123,6 +123,7 @@ def _open(load: messages.Load) -> tuple[Mapping[str, Runner], messages.Ready, li
         _divide(runners[info.name], slots, clock, info.fetched)
     doubts = [doubt for model in models for doubt in doubtful_attributes(type(model))]
     doubts += [note for model in models if isinstance(model, HandlerModel) for note in model.notes]
+    doubts += [note for info in infos if info.device == "cpu" for note in info.notes]
     rooms: list[wire.Room] = [bytearray] * slots
     if hands is not None:
         notes = open_preparation(runners, infos, hands, clock)

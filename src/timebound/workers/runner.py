@@ -9,14 +9,16 @@ from typing import Any, Protocol, TypeAlias
 import msgspec
 import numpy as np
 
+from timebound.backends.base import Backend
 from timebound.body import read_json
 from timebound.clock import Clock
-from timebound.model import Model, decoder, name_of
+from timebound.model import Model, decoder, name_of, padded_fields
 from timebound.reply import Reply
 from timebound.tensors.arrays import plain
 from timebound.tensors.item import MARK
 from timebound.types import UNFINISHED, Loss, Outcome, Report, Timing
 from timebound.workers.failures import is_for_want_of_memory, is_lost_device, item_failure
+from timebound.workers.padding import Padding
 from timebound.workers.staging import Rows, stacks_with
 from timebound.workers.tensor_items import TensorItems
 
@@ -76,6 +78,10 @@ class Runner:
         self._decode, is_raw = decoder(type(model))
         self._encode = msgspec.json.Encoder(enc_hook=plain).encode
         self.tensors = TensorItems(model)
+        fields = padded_fields(type(model))
+        inputs = model.net.inputs if isinstance(model.net, Backend) and type(model).infer is Model.infer else ()
+        self.stack: Callable[[Sequence[Any]], Any] = Padding(fields, inputs).stack if fields else stack
+        """Makes a batch of items."""
         self._mark = None if is_raw else MARK  # a raw body may begin with any byte
         self.preparing: Callable[[Sequence[bytes | memoryview], bool], Prepared] | None = None
         """Prepares batches in other processes, if set."""
@@ -151,7 +157,7 @@ class Runner:
 
     def infer(self, items: Sequence[Any]) -> list[Any]:
         """One output per item; raises `ValueError` if the model gives another number of them."""
-        outputs = self.model.infer(stack(items))
+        outputs = self.model.infer(self.stack(items))
         return unstack(outputs, len(items), self.name)
 
     def encode(self, answer: Any, body: bytes | memoryview = b"") -> Outcome:

@@ -19,10 +19,11 @@ from timebound.devices.base import settle_all
 from timebound.errors import RequestError, SetupError
 from timebound.handlers.model import HandlerModel
 from timebound.importer import describe
-from timebound.model import Model, body_schema, example_body, media_types
+from timebound.model import Model, body_schema, example_body, media_types, size_field
 from timebound.schema import sample
 from timebound.types import Body, ModelInfo
 from timebound.workers.fetching import example_parcel, has_fetch
+from timebound.workers.lengths import try_lengths
 from timebound.workers.libraries import made_on
 from timebound.workers.runner import Runner
 from timebound.workers.samples import read_samples
@@ -57,6 +58,7 @@ def warm_up(runner: Runner, clock: Clock, slots: int = 1, fetched: bytes = b"") 
             body = fetched = fetched or example_parcel(model, body, clock)
         run = partial(_walk, runner, body, what)
     run()
+    doubts: list[str] = []
     # A device captures now what it has met, before anything is timed.
     settle_all(type(model).max_batch, slots, partial(log.info, "%s: %s", runner.name))
     start = clock.now()
@@ -64,10 +66,12 @@ def warm_up(runner: Runner, clock: Clock, slots: int = 1, fetched: bytes = b"") 
     took = clock.now() - start
     if model.example is not None and type(model).max_batch > 1:
         run(count=2)  # one item hides a forgotten batch axis
+        doubts = try_lengths(runner, body)
     _run_sizes(model, run, clock)
     if isinstance(model.net, Ensemble):
         model.net.put_in_order()
-    return replace(_info(runner, schema, example, took, answer, slots=slots), fetched=fetched)
+    info = _info(runner, schema, example, took, answer, slots=slots)
+    return replace(info, fetched=fetched, notes=[*info.notes, *doubts])
 
 
 def _run_sizes(model: Model, run: Callable[..., Any], clock: Clock) -> None:
@@ -129,7 +133,7 @@ def _info(
         member_names=list(getattr(model.net, "names", ())),
         combine=getattr(model.net, "combine", None),
         has_fallback=callable(model.fallback),
-        size_field=cls.size if isinstance(cls.size, str) else None,
+        size_field=size_field(cls),
         has_size=callable(cls.size),
         has_fetch=cls.fetch is not None,
         max_batch=min(cls.max_batch, sizes[-1]) if sizes else cls.max_batch,
