@@ -3,8 +3,9 @@
 Each kind of abuse has a server of its own, and runs in a process of its own at the lowest priority, so that on a small
 machine it is the server that is measured and not the abusers' share of its cores: elsewhere they would have machines
 of their own. The kinds, in `benchmarks/tools/abusers.py`: 500 connections that send a byte of a header now and then; a
-flood of 20 MB bodies; endless trailers; bodies in two-byte chunks; JSON of very many fields with a key; endless and
-tiny header lines; pipelined requests, a thousand at once; very many connections.
+flood of 20 MB bodies; endless trailers; bodies in two-byte chunks; JSON of very many fields with a key; forms with a
+file of 20 MB, one after the other, at a server that takes them; forms of very many parts; endless and tiny header
+lines; pipelined requests, a thousand at once; very many connections.
 
 Well-behaved clients ask at a steady pace that the server can easily keep. A request's time is from the giving of its
 bytes to the system until the kernel has the answer, by the kernel's own stamp. Each round beside abusers is compared
@@ -60,6 +61,8 @@ BARS = (
     # A few pairs of two seconds: each p99 is the eighth slowest of 800, and their ratios scatter.
     *(Bar(f"{kind}_p99_ratio", at_most=GOAL, is_quick=False) for kind in ABUSERS),
 )
+MORE = {"uploads": ("--max-body", "24000000", "--read-timeout", "10")}
+"""What the server of a kind is told besides."""
 PULSE = Path(__file__).resolve().parents[1] / "tools/pulse.py"
 
 EXAMPLES = """\
@@ -182,7 +185,7 @@ def _one_kind(kind: str, options: argparse.Namespace, notes: Path, findings: Fin
     rounds, seconds = (1, 2.0) if options.quick else (8, 2.5)
     port = free_port()
     traffic = EchoTraffic(port)
-    arguments = [*options.serve_args, "--read-timeout", str(READ_TIMEOUT_S), "--profiles", "none"]
+    arguments = ["--read-timeout", str(READ_TIMEOUT_S), "--profiles", "none", *MORE.get(kind, ()), *options.serve_args]
     command = [sys.executable, str(PULSE), str(notes), *timebound("echo", arguments)[1:], "--port", str(port)]
     with Server("timebound", command, {}, lambda: answers_right(traffic)) as server:
         measure(traffic, CLIENTS, 0.5)

@@ -27,7 +27,11 @@ FEW = 4
 CROWD = 800
 """Connections of the kind whose number is the harm; one address may have 1,024."""
 
+FORM_BODY = 9_000_000
+
 _PIECE = 125_000
+_BOUNDARY = b"x" * 70
+_FORM_END = b"--%b--\r\n" % _BOUNDARY
 _POST = b"POST /predictions/echo HTTP/1.1\r\nHost: test\r\n"
 _CHUNKED = _POST + b"Transfer-Encoding: chunked\r\n\r\n"
 
@@ -67,6 +71,34 @@ async def _fields(writer: asyncio.StreamWriter) -> None:
     body = _many_fields()
     head = _POST + b"Content-Type: application/json\r\nIdempotency-Key: k%d\r\n" % next(_turns)
     await _send(writer, head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+    await asyncio.sleep(0.5)
+
+
+async def _uploads(writer: asyncio.StreamWriter) -> None:
+    """A form with a file as large as a server may be told to take."""
+    await _send_form(writer, _part(b'name="file"; filename="a.png"', bytes(FLOOD_BODY)) + _FORM_END, connections=1)
+
+
+async def _parts(writer: asyncio.StreamWriter) -> None:
+    """A form of very many of the smallest parts, one of as many pairs, and one of a boundary without end."""
+    turn = next(_turns) % 3
+    if turn == 1:
+        body = b"a=1&" * (FORM_BODY // 4)
+        head = b"Content-Type: application/x-www-form-urlencoded\r\nContent-Length: %d\r\n\r\n" % len(body)
+        await _send(writer, _POST + head + body)
+        await asyncio.sleep(0.5)
+        return
+    part = _part(b"name=a", b"") if turn else b"\r\n--" + _BOUNDARY[:-1]
+    await _send_form(writer, part * (FORM_BODY // len(part)) + _FORM_END)
+
+
+def _part(disposition: bytes, value: bytes) -> bytes:
+    return b"--%b\r\nContent-Disposition: form-data; %b\r\n\r\n%b\r\n" % (_BOUNDARY, disposition, value)
+
+
+async def _send_form(writer: asyncio.StreamWriter, body: bytes, connections: int = FEW) -> None:
+    head = b"Content-Type: multipart/form-data; boundary=%b\r\nContent-Length: %d\r\n\r\n" % (_BOUNDARY, len(body))
+    await _send(writer, _POST + head + body, connections)
     await asyncio.sleep(0.5)
 
 
@@ -171,6 +203,8 @@ ABUSERS: dict[str, tuple[Callable[[int], None], int]] = {
     "trailers": (_many(_trailers, FEW), FEW),
     "chunks": (_many(_chunks, FEW), FEW),
     "fields": (_many(_fields, FEW), FEW),
+    "uploads": (_many(_uploads, 1), 1),
+    "parts": (_many(_parts, FEW), FEW),
     "headers": (_many(_headers, FEW), FEW),
     "pipelining": (_many(_pipelining, FEW), FEW),
     "connections": (_many(_crowd, CROWD), CROWD),

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.live
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[Serving]:
-    with Serving(MODELS / "everyday.py", "--workers", "1") as serving:
+    with Serving(MODELS / "everyday.py", "--workers", "1", "--max-body", "24000000") as serving:
         yield serving
 
 
@@ -108,9 +108,13 @@ def test_json_that_is_sent_as_a_form_is_told_so(served: Serving) -> None:
     assert "content-type: application/json" in told.json()["detail"]
 
 
-@pytest.mark.parametrize("size", [100, 300_000], ids=["small", "large"])
+@pytest.mark.parametrize("size", [100, 300_000, 20_000_000], ids=["small", "large", "very large"])
 def test_the_file_of_a_form_is_a_raw_body(served: Serving, size: int) -> None:
-    answer = served.http.post("/predictions/bytes", files={"f": ("a", b"PNG!" + bytes(size - 4))})
+    answer = served.http.post(
+        "/predictions/bytes",
+        files={"f": ("a", b"PNG!" + bytes(size - 4))},
+        headers={"timebound-timeout-ms": "20000"},
+    )
     assert answer.json() == {"size": size, "first": "PNG!"}
 
 
