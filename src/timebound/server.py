@@ -81,7 +81,7 @@ class Server:
             gateway.events,
             gateway.gauges(),
             gateway.supervisor.usage,
-            gateway.catalogue.models.values,
+            gateway.catalogue.models,
             open_cards(gateway.supervisor.plan.gpus),
             tally=tally,
         )

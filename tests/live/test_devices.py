@@ -29,7 +29,10 @@ def test_a_device_that_fails_costs_its_worker_and_no_request(serving: Serving, t
     assert (answer.status_code, answer.json()) == (200, {"n": -1})
     assert serving.workers()[0]["pid"] != before
     assert serving.wait_for_line("worker is gone")["code"] == 71
-    assert 'timebound_batches_lost_total{loss="device",model="losesdevice"} 1' in serving.http.get("/metrics").text
+    assert (
+        'timebound_batches_lost_total{loss="device",model="losesdevice",version="1"} 1'
+        in serving.http.get("/metrics").text
+    )
 
 
 def test_a_request_whose_device_fails_again_and_again_is_given_up(serving: Serving) -> None:

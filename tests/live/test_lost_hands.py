@@ -59,7 +59,7 @@ def test_a_body_that_kills_whoever_prepares_it_fails_alone_and_is_then_locked_up
     ]
     assert worker_of(serving) == worker
     # And it is not tried again
-    lost = serving.gauge('quarantined_total{model="handed"}')
+    lost = serving.gauge('quarantined_total{model="handed",version="1"}')
     assert serving.http.post("/handed", json={"n": 12, "doing": "crash"}).json()["code"] == "crashes_worker"
     assert (lost, worker_of(serving)) == (1, worker)
 

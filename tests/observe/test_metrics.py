@@ -10,13 +10,28 @@ from hypothesis import strategies as st
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics_families
 from prometheus_client.parser import text_string_to_metric_families
 
-from timebound.events import Answered, BatchFinished, BatchLost, BatchStarted, Events, Refused, WorkerDown, WorkerUp
+from timebound.events import (
+    Answered,
+    BatchFinished,
+    BatchLost,
+    BatchStarted,
+    Degraded,
+    Events,
+    Quarantined,
+    Refused,
+    WorkerDown,
+    WorkerUp,
+)
 from timebound.observe.families import MOST_COUNTS, MOST_HISTOGRAMS
 from timebound.observe.metrics import Metrics
 from timebound.observe.tally import SECONDS, Since, Tally
 from timebound.types import Loss, ModelInfo, Outcome, Quality, Question, Report, Result, Run, Source, Timing, Trace
 
 REQUEST = Question("r1", "m", b"", 0.0, 1.0)
+TWO_VERSIONS = {
+    info.name: info
+    for info in (ModelInfo(name="m", deadline_s=0.5), ModelInfo(name="m@2", version="2", deadline_s=0.5))
+}
 
 
 def scraped(*events: Any, gauges: Any = None) -> dict[tuple[str, ...], float]:
@@ -121,6 +136,31 @@ def test_time_on_a_device_and_padding_are_measured() -> None:
     assert samples["device_prediction_ratio_sum", "m"] == pytest.approx(1.1)
 
 
+def test_everything_of_batches_is_counted_by_model_and_version_as_requests_are() -> None:
+    hub = Events()
+    metrics = Metrics(hub, {}, models=TWO_VERSIONS)
+    for name in ("m", "m@2"):
+        run = Run(1, name, "slot 1.0", 3, "all_waiting", 0.0, 0.02, 1.0, step=4, device_s=0.010, sure=5)
+        hub.emit(BatchStarted.of(run, 0))
+        hub.emit(BatchFinished.of(run, Report([], Timing(), 5, 5), 0.02, "complete", 0.011))
+        hub.emit(BatchLost(name, 3, Loss.KILLED))
+        hub.emit(Degraded(name, 2, Quality.PARTIAL, "backlog"))
+        hub.emit(Quarantined(name, 60.0, Loss.CRASHED))
+    hub.emit(Answered(REQUEST, Result(Outcome(b""), version="1"), 200, 0.02))
+    counted = [family for family in metrics.collect() if family.name.startswith("timebound_") and family.samples]
+    seen = {
+        family.name.removeprefix("timebound_"): {
+            (sample.labels["model"], sample.labels["version"]) for sample in family.samples if "model" in sample.labels
+        }
+        for family in counted
+    }
+    of_batches = ("batches", "batch_ends", "degraded", "batches_lost", "quarantined", "batch_rows", "batch_seconds",
+                  "batch_size", "batch_prediction_ratio", "device_seconds", "device_prediction_ratio")  # fmt: skip
+    both = {("m", "1"), ("m", "2")}
+    assert {name: seen[name] for name in of_batches} == dict.fromkeys(of_batches, both)
+    assert seen["requests"] == {("m", "1")}
+
+
 def test_workers_that_leave_when_asked_are_not_deaths() -> None:
     samples = scraped(
         WorkerUp(1, 71, 2),
@@ -214,8 +254,7 @@ def test_open_metrics_has_the_last_trace_of_each_bucket_where_there_is_one(
 
 
 def test_workers_show_memory_and_processor_time_and_models_their_versions() -> None:
-    models = [ModelInfo(name="m", deadline_s=0.5), ModelInfo(name="m@2", version="2", deadline_s=0.5)]
-    metrics = Metrics(Events(), {}, lambda: {"3": (2e6, 1.5)}, lambda: models)
+    metrics = Metrics(Events(), {}, lambda: {"3": (2e6, 1.5)}, TWO_VERSIONS)
     text = metrics.render()[0].decode()
     assert 'timebound_worker_cpu_seconds_total{worker="3"} 1.5' in text
     assert 'timebound_worker_memory_bytes{worker="3"} 2e+06' in text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
@@ -30,6 +30,7 @@ from timebound.events import (
 from timebound.observe.families import Counts, Families
 from timebound.observe.gpus import Cards, GpuNumbers
 from timebound.observe.handlers import HandlerNumbers
+from timebound.observe.named import Named
 from timebound.observe.steps import Steps
 from timebound.observe.tally import SECONDS, SLACK, Tally
 from timebound.types import ModelInfo
@@ -55,7 +56,7 @@ class Metrics(Collector):
         events: Events,
         gauges: dict[str, tuple[str, Callable[[], float]]],
         workers: Usage = dict,
-        models: Callable[[], Iterable[ModelInfo]] = tuple,
+        models: Mapping[str, ModelInfo] | None = None,
         cards: Cards | None = None,
         *,
         tally: Tally | None = None,
@@ -65,7 +66,8 @@ class Metrics(Collector):
         self.gauges = gauges
         self.counts: dict[str, tuple[str, Callable[[], float]]] = {}
         self._workers = workers
-        self._models = models
+        self._models: Mapping[str, ModelInfo] = {} if models is None else models
+        self._named = Named(self._models)
         families = self._families = Families("timebound_")
         count, measure = families.counter, families.histogram
         self._requests = count("requests", "Requests by final status and code.", *_BY_VERSION, "status", "code")
@@ -74,12 +76,16 @@ class Metrics(Collector):
         self._answers = count("answers", "Answers by quality and source.", *_BY_VERSION, "quality", "source")
         due = "Requests that were the server's to answer, by whether a model answered before the deadline."
         self._due = count("due", due, *_BY_VERSION, "in_time")
-        self._each(BatchStarted, "batches", "Batches by why they were released at their size.", "model", "reason")
-        self._ends = count("batch_ends", "Batches by members run and why they ended.", "model", "members", "reason")
+        released = "Batches by why they were released at their size."
+        self._batches = count("batches", released, *_BY_VERSION, "reason")
+        self._ends = count(
+            "batch_ends", "Batches by members run and why they ended.", *_BY_VERSION, "members", "reason"
+        )
         degraded = "Requests given less than the full answer, and why."
-        self._degradations = count("degraded", degraded, "model", "quality", "reason")
-        self._each(BatchLost, "batches_lost", "Batches whose worker died, and how.", "model", "loss")
-        self._each(Quarantined, "quarantined", "Bodies set aside because they crash their worker.", "model")
+        self._degradations = count("degraded", degraded, *_BY_VERSION, "quality", "reason")
+        self._lost = count("batches_lost", "Batches whose worker died, and how.", *_BY_VERSION, "loss")
+        aside = "Bodies set aside because they crash their worker."
+        self._quarantined = count("quarantined", aside, *_BY_VERSION)
         self._each(NotKept, "results_not_kept", "Results that Redis did not get.", "model", "reason")
         self._each(TakenOver, "take_overs", "Requests taken over from a server that died.", "model")
         compared = "Answers of versions that get copies, compared with those that were sent."
@@ -92,14 +98,16 @@ class Metrics(Collector):
             measure("deadline_slack_seconds", left, SLACK, *_BY_VERSION),
             measure("queue_seconds", "From arrival to the batch's start.", SECONDS, *_BY_VERSION),
         )
-        self._batch_s = measure("batch_seconds", "From sending a batch to having it back.", SECONDS, "model")
-        self._batch_size = measure("batch_size", "Requests in a batch.", SIZES, "model")
+        self._batch_s = measure("batch_seconds", "From sending a batch to having it back.", SECONDS, *_BY_VERSION)
+        self._batch_size = measure("batch_size", "Requests in a batch.", SIZES, *_BY_VERSION)
         told = "Real over predicted seconds of a batch."
-        self._prediction = measure("batch_prediction_ratio", told, RATIOS, "model")
+        self._prediction = measure("batch_prediction_ratio", told, RATIOS, *_BY_VERSION)
         self._steps = Steps(families)
         self._write_lag = measure("store_write_seconds", "From a result to its being in Redis.", SECONDS, "model")
-        events.on(BatchStarted, lambda event: self._batch_size[event.model,].add(event.size))
+        events.on(BatchStarted, self._batch_started)
         events.on(BatchFinished, self._batch_finished)
+        events.on(BatchLost, self._batch_lost)
+        events.on(Quarantined, self._set_aside)
         events.on(Degraded, self._degraded)
         events.on(Kept, lambda event: self._write_lag[event.model,].add(event.seconds))
         events.on(WorkerDown, self._worker_down)
@@ -133,14 +141,26 @@ class Metrics(Collector):
             return text, openmetrics.CONTENT_TYPE_LATEST
         return generate_latest(self._registry), CONTENT_TYPE_LATEST
 
+    def _batch_started(self, event: BatchStarted) -> None:
+        which = self._named(event.model)
+        self._batches[*which, event.reason] += 1
+        self._batch_size[which].add(event.size)
+
     def _batch_finished(self, event: BatchFinished) -> None:
-        self._batch_s[event.model,].add(event.seconds)
-        self._ends[event.model, str(event.members), event.reason] += 1
-        self._prediction[event.model,].add(event.seconds / event.predicted_s if event.predicted_s else 1.0)
-        self._steps.finished(event)
+        which = self._named(event.model)
+        self._batch_s[which].add(event.seconds)
+        self._ends[*which, str(event.members), event.reason] += 1
+        self._prediction[which].add(event.seconds / event.predicted_s if event.predicted_s else 1.0)
+        self._steps.finished(event, which)
+
+    def _batch_lost(self, event: BatchLost) -> None:
+        self._lost[*self._named(event.model), event.loss] += 1
+
+    def _set_aside(self, event: Quarantined) -> None:
+        self._quarantined[self._named(event.model)] += 1
 
     def _degraded(self, event: Degraded) -> None:
-        self._degradations[event.model, event.quality, event.reason] += event.count
+        self._degradations[*self._named(event.model), event.quality, event.reason] += event.count
 
     def _worker_down(self, event: WorkerDown) -> None:
         self._deaths[()] += not event.was_asked
@@ -174,7 +194,7 @@ class Metrics(Collector):
         labels = (*_BY_VERSION, "backend", "engine")
         served = GaugeMetricFamily("timebound_model_info", "Models and versions that are served.", labels=labels)
         deadline = GaugeMetricFamily("timebound_model_deadline_seconds", "Models' own deadlines.", labels=_BY_VERSION)
-        for info in self._models():
+        for info in self._models.values():
             served.add_metric((info.base, info.version, info.backend, info.engine), 1)
             deadline.add_metric((info.base, info.version), info.deadline_s)
         yield from (served, deadline)

@@ -14,18 +14,18 @@ class Steps:
 
     def __init__(self, families: Families) -> None:
         rows = "Rows that were run: items, and what pads them where backends run some batch sizes only."
-        self._rows = families.counter("batch_rows", rows, "model", "kind")
+        self._rows = families.counter("batch_rows", rows, "model", "version", "kind")
         took, told = "What batches took on a device.", "Real over predicted seconds of batches on a device."
-        self._seconds = families.histogram("device_seconds", took, SECONDS, "model")
-        self._prediction = families.histogram("device_prediction_ratio", told, RATIOS, "model")
+        self._seconds = families.histogram("device_seconds", took, SECONDS, "model", "version")
+        self._prediction = families.histogram("device_prediction_ratio", told, RATIOS, "model", "version")
 
-    def finished(self, event: BatchFinished) -> None:
+    def finished(self, event: BatchFinished, which: tuple[str, str]) -> None:
         """Take a batch in; its prediction counts if it ran as many members as were decided before."""
         run = event.run
         if run is not None and run.step:
-            self._rows[event.model, "item"] += event.size
-            self._rows[event.model, "padding"] += run.step - event.size
+            self._rows[*which, "item"] += event.size
+            self._rows[*which, "padding"] += run.step - event.size
         if event.device_s:
-            self._seconds[event.model,].add(event.device_s)
+            self._seconds[which].add(event.device_s)
             if run is not None and event.members == run.sure and run.device_s:
-                self._prediction[event.model,].add(event.device_s / run.device_s)
+                self._prediction[which].add(event.device_s / run.device_s)
