@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from tests.client.driving import reply
 
-from timebound.client import Answer, Busy, WrongAnswer
+from timebound.client import Answer, BadRequest, Busy, CallFailed, DeadlineMissed, ModelFailed, NotFound, WrongAnswer
 from timebound.client.answer import Timings, read_answer, read_error
 from timebound.client.message import Reply
 
@@ -72,3 +72,36 @@ def test_an_error_of_a_proxy_is_one_too() -> None:
     assert (error.code, error.status, error.retry_after) == ("http_502", 502, None)
     dated = read_error(reply(503, retry_after="Wed, 18 Nov 2026 13:00:00 GMT"))
     assert dated.retry_after is None
+
+
+@pytest.mark.parametrize(
+    ("status", "said", "kind", "code", "detail"),
+    [
+        (503, ("InternalServerException", "Prediction failed"), ModelFailed, "model_failed", "Prediction failed"),
+        (507, ("InternalServerException", "Out of resources"), ModelFailed, "model_failed", "Out of resources"),
+        (503, ("ServiceUnavailableException", "the queue is full"), Busy, "http_503", "the queue is full"),
+        (400, ("BadRequestException", "no such field"), BadRequest, "bad_input", "no such field"),
+        (422, ("InternalServerException", "not that one"), BadRequest, "http_422", "not that one"),
+        (404, ("ModelNotFoundException", "Model not found: a"), NotFound, "unknown_model", "Model not found: a"),
+        (504, ("RequestTimeoutException", "too late"), DeadlineMissed, "deadline_missed", "too late"),
+    ],
+)
+def test_an_error_in_torchserves_form_keeps_its_text_and_its_meaning(
+    status: int, said: tuple[str, str], kind: type[CallFailed], code: str, detail: str
+) -> None:
+    error = read_error(reply(status, {"code": status, "type": said[0], "message": said[1]}))
+    assert type(error) is kind
+    assert (error.code, error.detail, error.status) == (code, detail, status)
+
+
+def test_an_error_of_the_open_inference_protocol_keeps_its_text() -> None:
+    error = read_error(reply(400, {"error": "input 'x' is missing"}))
+    assert isinstance(error, BadRequest)
+    assert (error.code, error.detail) == ("http_400", "input 'x' is missing")
+
+
+@pytest.mark.parametrize("body", [b"[1]", b"[" * 100_000, b'{"detail":[{"msg":"no"}],"code":7}', b"\xff"])
+def test_an_error_of_any_other_form_is_told_by_its_status(body: bytes) -> None:
+    error = read_error(Reply(422, {"content-type": "application/json"}, body))
+    assert isinstance(error, BadRequest)
+    assert (error.code, error.detail) == ("http_422", "the server, or a proxy in front of it, answered 422")

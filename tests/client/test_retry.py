@@ -167,6 +167,14 @@ def test_a_server_that_says_nothing_ends_with_the_deadline() -> None:
     assert drive.took_s == pytest.approx(0.5)
 
 
+def test_what_a_handler_raised_is_not_sent_again_though_its_status_is_503() -> None:
+    raised = {"code": 503, "type": "InternalServerException", "message": "Prediction failed"}
+    drive = Drive(script(reply(503, raised), reply()))
+    with pytest.raises(ModelFailed, match="Prediction failed"):
+        drive.ask(deadline=2.0)
+    assert len(drive.attempts) == 1
+
+
 def key_for(drive: Drive, host: str) -> str:
     """A key whose first server this is."""
     keys = (f"key-{number}" for number in range(1000))

@@ -6,7 +6,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from timebound.client.errors import CallFailed, WrongAnswer, class_of
+from timebound.client.errors import CallFailed, ModelFailed, WrongAnswer, class_of
 from timebound.client.message import Reply
 from timebound.types import Quality, Source
 
@@ -61,35 +61,48 @@ class Answer(msgspec.Struct, Generic[Value], frozen=True, kw_only=True):
         return self.batch_size
 
 
-class _Problem(msgspec.Struct):
-    """The fields of problem+json that matter here; a foreign one may lack all of them."""
-
-    detail: str = ""
-    title: str = ""
-    code: str = ""
-    field: str | None = None
-    request_id: str | None = None
+_FAILED = "InternalServerException"
+"""TorchServe's type of what a handler raised: a 503 of it says nothing of how busy the server is."""
+_TYPES = {
+    "BadRequestException": "bad_input",
+    "ModelNotFoundException": "unknown_model",
+    "ModelVersionNotFoundException": "unknown_model",
+    "RequestTimeoutException": "deadline_missed",
+}
+"""Codes of our own for what TorchServe has types for."""
 
 
 def read_error(reply: Reply) -> CallFailed:
-    """The error that a reply other than a 200 stands for."""
-    try:
-        problem = msgspec.json.decode(reply.body, type=_Problem)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        problem = _Problem()
-    detail = problem.detail or problem.title or f"the server, or a proxy in front of it, answered {reply.status}"
+    """The error that a reply other than a 200 stands for, in whatever form its protocol says errors.
+
+    Ours is problem+json; TorchServe's has `type` and `message`, the Open Inference Protocol's and KServe's `error`.
+    """
+    said = _texts_in(reply.body)
+    texts = (said.get(name) for name in ("detail", "title", "message", "error"))
+    detail = next(filter(None, texts), f"the server, or a proxy in front of it, answered {reply.status}")
+    is_handlers = said.get("type") == _FAILED and reply.status >= 500
+    code = "model_failed" if is_handlers else said.get("code") or _TYPES.get(said.get("type", ""))
     if reply.status == 202:
-        problem.code, detail = "running", "the result is still in work"
-    if problem.code == "unauthorized":  # the server names the header; who asks from Python writes none
+        code, detail = "running", "the result is still in work"
+    if code == "unauthorized":  # the server names the header; who asks from Python writes none
         detail += "; give the client one that it knows, with api_key= or in TIMEBOUND_API_KEY"
-    return class_of(reply.status)(
+    return (ModelFailed if is_handlers else class_of(reply.status))(
         detail,
-        code=problem.code or f"http_{reply.status}",
-        field=problem.field,
+        code=code or f"http_{reply.status}",
+        field=said.get("field"),
         status=reply.status,
         retry_after=_seconds(reply.headers.get("retry-after")),
-        request_id=problem.request_id or reply.headers.get("x-request-id"),
+        request_id=said.get("request_id") or reply.headers.get("x-request-id"),
     )
+
+
+def _texts_in(body: bytes) -> dict[str, str]:
+    """The fields of a JSON object that are texts; a foreign one may have others, or numbers under the same names."""
+    try:
+        said = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return {}
+    return {name: text for name, text in said.items() if isinstance(text, str)} if isinstance(said, dict) else {}
 
 
 def read_answer(reply: Reply, kind: Any, *, key: str | None, elapsed: float, attempts: int, server: str) -> Answer[Any]:

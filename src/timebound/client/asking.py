@@ -12,10 +12,10 @@ import msgspec
 
 from timebound.client.address import read_address, tls_context
 from timebound.client.arguments import check_count, check_names, check_priority, check_seconds, check_texts
-from timebound.client.call import Question, Surroundings
+from timebound.client.call import Question, Surroundings, is_passing
 from timebound.client.errors import CallFailed, WrongAnswer
 from timebound.client.message import Reply, header
-from timebound.client.retry import RETRIED, RETRIES_WITHOUT_DEADLINE, Standing
+from timebound.client.retry import RETRIES_WITHOUT_DEADLINE, Standing
 from timebound.clock import Clock, MonotonicClock
 from timebound.errors import BadInput, SetupError
 from timebound.version import VERSION
@@ -159,7 +159,7 @@ class Asking:
         is_waited_for = deadline is not None
 
         def can_retry(error: CallFailed) -> bool:
-            return error.status in RETRIED or (error.status == 202 and is_waited_for)
+            return is_passing(error) or (error.status == 202 and is_waited_for)
 
         question = self._question("GET", _path("v1", "results", model, key), [], deadline, key=key)
         return msgspec.structs.replace(question, can_retry=can_retry, is_sought=True)

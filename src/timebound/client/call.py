@@ -12,7 +12,7 @@ import msgspec
 
 from timebound.client.address import Address
 from timebound.client.answer import Answer, read_answer, read_error
-from timebound.client.errors import CallFailed, DeadlineMissed, Unreachable
+from timebound.client.errors import CallFailed, DeadlineMissed, ModelFailed, Unreachable
 from timebound.client.message import NotHttp, Reply, head, header
 from timebound.client.retry import LEAST_S, RETRIED, Plan, Random, Standing
 from timebound.clock import Clock
@@ -21,6 +21,11 @@ WAIT_S = 70.0
 """How long a call without a deadline waits in all: a server with the usual options keeps no request beyond 60."""
 CONNECT_S = 3.0
 """What opening a connection may take; less where other servers could be asked in that time."""
+
+
+def is_passing(error: CallFailed) -> bool:
+    """Whether the same request may be answered the next time; what a model raises it raises again."""
+    return error.status in RETRIED and not isinstance(error, ModelFailed)
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,7 +41,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     attempt_s: float | None = None
     """How long one attempt may take; None: all that remains."""
     retries: int | None = None
-    can_retry: Callable[[CallFailed], bool] = lambda error: error.status in RETRIED
+    can_retry: Callable[[CallFailed], bool] = is_passing
     is_sought: bool = False
     """Whether a server that has not found it leaves the question to the next."""
 

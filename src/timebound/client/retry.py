@@ -7,7 +7,7 @@ kept. That makes it safe after anything. It is useful only where another answer 
 |---|---|
 | no connection, a broken one, no answer within `attempt_timeout` | the next server at once; the same after a pause |
 | 429 or 503 (or 502 from a proxy) | the next server at once; the same after its Retry-After, or a pause |
-| anything else | the end |
+| anything else, also a 503 that a model archive's handler raised | the end |
 
 A pause doubles with every failure of its server. Of all pauses between half and the whole is taken, at random, and to a
 Retry-After up to a tenth is added: clients that failed together do not come back together.
