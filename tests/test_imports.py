@@ -22,6 +22,7 @@ ALLOWED: Mapping[str, set[str]] = {
     "version": set(),
     "machine": {"errors"},
     "operator_socket": set(),
+    "work_folder": set(),
     "types": {"errors"},
     **dict.fromkeys(NOUNS, BASE),
     "app_settings": {"errors"},
@@ -37,7 +38,7 @@ ALLOWED: Mapping[str, set[str]] = {
     "answer_type": {"errors", "reply", "types"},
     "function": {"answer_type", "errors", "model"},
     "recipes": set(),
-    "target": BASE | NOUNS | {"app_settings", "backends", "function", "handlers", "importer", "recipes"},
+    "target": BASE | NOUNS | {"app_settings", "backends", "function", "handlers", "importer", "recipes", "work_folder"},
     "scaffold": BASE,
     "convert": BASE | {"backends", "importer", "target"},
     "store": BASE | {"events", "config"},
@@ -63,7 +64,7 @@ ALLOWED: Mapping[str, set[str]] = {
     },
     "admission": BASE,
     "reading": BASE | {"body", "form", "schema", "store", "workers"},
-    "releases": BASE | {"target", "versions", "workers"},
+    "releases": BASE | {"target", "versions", "work_folder", "workers"},
     "asking": BASE | {"body", "catalogue", "reading", "requests"},
     "gateway": BASE
     | NOUNS
@@ -102,7 +103,7 @@ ALLOWED: Mapping[str, set[str]] = {
     "doctor": BASE
     | {"app_settings", "devices"}
     | {"admission", "config", "model", "events", "importer", "target", "store", "workers", "http", "lab"},
-    "server": BASE | NOUNS | {"admission", "gateway", "http", "observe", "reading", "rpc", ROOT},
+    "server": BASE | NOUNS | {"admission", "gateway", "http", "observe", "reading", "rpc", "work_folder", ROOT},
     "program": BASE | {"importer", "client", "config", "gateway", "lab", "log", "model", "server", "target"},
     "testing": BASE | {"app_settings", "model", "program", "target", "workers"},
     "guest": BASE | NOUNS | {"gateway", "http", "server"},

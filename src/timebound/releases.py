@@ -14,6 +14,7 @@ from timebound.clock import Clock
 from timebound.errors import SetupError
 from timebound.target import check_target, each_of, parted, resolved
 from timebound.versions import Traffic
+from timebound.work_folder import enter
 from timebound.workers.supervisor import Supervisor
 
 log = logging.getLogger("timebound.server")
@@ -25,6 +26,8 @@ class Releases:
     def __init__(self, target: Path, clock: Clock) -> None:
         check_target(target)
         self.target = resolved(target)
+        self.folder: Path | None = None
+        """Where the process works, if it is to be entered anew by its name before anything is loaded again."""
         self._clock = clock
         self.traffic = self._read_traffic()
         self._turn = asyncio.Lock()  # whoever brings something in, one at a time
@@ -36,6 +39,11 @@ class Releases:
 
     def _signature(self) -> tuple[int, ...]:
         return tuple(versions.signature(parted(each)[0]) for each in each_of(self.target))
+
+    def enter_folder(self) -> None:
+        """Go to where the name of the folder leads now: files may be named from there."""
+        if self.folder is not None:
+            enter(self.folder)
 
     async def reload(self, supervisor: Supervisor) -> list[str]:
         """Load the target again and switch to it; the models served now. Raises `SetupError`.
@@ -60,6 +68,7 @@ class Releases:
 
     async def _reload(self, supervisor: Supervisor) -> list[str]:
         began = self._clock.now()
+        self.enter_folder()
         check_target(self.target)
         before, self.traffic = self.traffic, self._read_traffic()
         plan = msgspec.structs.replace(supervisor.plan, versions=versions.to_load(self.traffic))

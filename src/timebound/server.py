@@ -36,6 +36,7 @@ from timebound.observe.versions import Versions
 from timebound.profile import ProfileFile
 from timebound.reading.light import is_heavy_json
 from timebound.rpc import rpc_front
+from timebound.work_folder import work_folder
 
 log = logging.getLogger("timebound.server")
 
@@ -206,6 +207,7 @@ class Server:
 
     async def reload(self) -> list[str]:
         """Load the target and the keys again and switch to them; the models served now. Raises `SetupError`."""
+        self.gateway.releases.enter_folder()
         self._gate.read_again()
         for front in self.fronts:
             front.read_again()
@@ -282,6 +284,7 @@ async def serve(target: Path, config: Config, on_ready: Callable[[], None] | Non
     """Run a server until a signal ends it; the exit code. A second signal leaves at once."""
     stopping = asyncio.Event()
     server = Server(target, config)
+    server.gateway.releases.folder = work_folder()
 
     def on_signal() -> None:
         if stopping.is_set():

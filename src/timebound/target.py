@@ -18,6 +18,7 @@ from timebound.handlers.store import is_target as is_archives
 from timebound.importer import describe, import_file
 from timebound.model import Model, check_class, name_of
 from timebound.recipes import refusal
+from timebound.work_folder import full_path
 
 Versions: TypeAlias = Mapping[str, Sequence[str]]
 """By model, the versions to load; the first is the main one."""
@@ -55,13 +56,16 @@ def shown(target: Path) -> str:
 
 
 def resolved(target: Path) -> Path:
-    """The target by its full path, so that it means the same in another folder; a module by its file."""
+    """The target by its full path, so that it means the same in another folder; a module by its file.
+
+    Links stay in it: one that is turned to another folder is followed at the next reload.
+    """
     return together([_resolved(each) for each in each_of(target)])
 
 
 def _resolved(target: Path) -> Path:
     path, name = parted(target)
-    return path.resolve() if name is None else Path(f"{path.resolve()}:{name}")
+    return full_path(path) if name is None else Path(f"{full_path(path)}:{name}")
 
 
 def _file_of(module: str, folder: Path) -> Path:

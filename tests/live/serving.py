@@ -47,9 +47,11 @@ class Serving:
         environment: Mapping[str, str] | None = None,
         until_ready: bool = True,
         port: int = 0,
+        folder: Path | None = None,
     ) -> None:
         self._arguments = [str(argument) for argument in arguments]
         self._environment = {**clean_environment(), **(environment or {})}
+        self._folder = folder
         self._until_ready = until_ready
         self._heard = threading.Condition()
         self._lines: list[str] = []
@@ -65,6 +67,7 @@ class Serving:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             env=self._environment,
+            cwd=self._folder,
             start_new_session=True,
             text=True,
         )

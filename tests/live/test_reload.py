@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import socket
 import subprocess
@@ -185,3 +186,27 @@ def test_of_several_targets_each_is_watched(tmp_path: Path) -> None:
         first.write_text(code.format(name="one", word="c"))
         serving.operator.post("/v1/reload")
         assert told() == ["c", "b"]
+
+
+def test_a_link_that_was_turned_to_another_folder_is_followed(tmp_path: Path) -> None:
+    # Given: a release that reads a file by a relative name, served from its folder, which a link leads to
+    for word in ("old", "new"):
+        (tmp_path / word).mkdir()
+        (tmp_path / word / "label").write_text(word)
+        code = APP.format(word=word, load="self.label = open('label').read()")
+        (tmp_path / word / "app.py").write_text(code.replace(f'["{word}"]', f'[self.label + " {word}"]'))
+    current = tmp_path / "current"
+    current.symlink_to("old")
+    with Serving("app.py", folder=current, environment={"PWD": str(current)}) as serving:
+
+        def said() -> str:
+            return str(serving.http.post("/predictions/word", json={"n": 1}).json()["word"])
+
+        assert said() == "old old"
+        # When: the link is turned to the next one, and the first is gone
+        (tmp_path / "next").symlink_to("new")
+        (tmp_path / "next").replace(current)
+        shutil.rmtree(tmp_path / "old")
+        serving.signal(signal.SIGHUP)
+        # Then: code and files are of the new one
+        eventually(lambda: said() == "new new", "the new release")

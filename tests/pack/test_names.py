@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -54,3 +55,15 @@ def test_servers_are_asked_whether_they_are_ready_and_killed_only_if_they_are_no
 
     asked = dict(paths(msgspec.yaml.decode(FILES["kubernetes/base/deployment.yaml"])))
     assert asked == {"startupProbe": "/readyz", "readinessProbe": "/readyz", "livenessProbe": "/livez"}
+
+
+def test_one_name_leads_to_every_server_and_it_is_the_one_that_is_told_for_reloading_them() -> None:
+    base = "kubernetes/base"
+    service, pods = (msgspec.yaml.decode(FILES[f"{base}/{name}.yaml"]) for name in ("servers-service", "deployment"))
+    template = pods["spec"]["template"]
+    assert service["spec"]["clusterIP"] == "None"  # else it has one address, and one of the servers is reloaded
+    assert service["spec"]["selector"].items() <= template["metadata"]["labels"].items()
+    assert service["spec"]["ports"][0]["port"] == template["spec"]["containers"][0]["ports"][0]["containerPort"]
+    told = f"kubectl exec deployment/hello -- timebound reload --all {service['metadata']['name']}:8000"
+    assert told in FILES[f"{base}/deployment.yaml"]
+    assert told in (Path(__file__).parents[2] / "docs/deploy.md").read_text()

@@ -100,7 +100,7 @@ def complaints(documents: Sequence[object]) -> list[str]:
 def test_every_resource_fits_the_schema_of_kubernetes_and_a_broken_one_does_not(tmp_path: Path) -> None:
     files = texts(tmp_path, "kubernetes")
     resources = [text for name, text in files.items() if not name.endswith("kustomization.yaml")]
-    assert len(resources) == 6
+    assert len(resources) == 7
     assert complaints([msgspec.yaml.decode(text) for text in resources]) == []
     deployment = files["kubernetes/base/deployment.yaml"]
     for right, wrong in [("readinessProbe:", "readynessProbe:"), ("failureThreshold: 2\n", 'failureThreshold: "2"\n')]:

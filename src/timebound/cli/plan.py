@@ -17,6 +17,7 @@ from timebound.lab import plan, planned
 from timebound.lab.fleet import EXAMPLES, MachineType, read_machines, read_price
 from timebound.lab.measured import choose
 from timebound.profile import ProfileFile, read_saved, this_machine
+from timebound.target import resolved
 
 
 def add_to(verbs: Any) -> None:
@@ -127,7 +128,7 @@ def _profile(chosen: argparse.Namespace) -> Path:
     cure = f"`timebound tune {chosen.target}` measures one, and so does a server under load when it is stopped"
     if folder is None:
         raise SetupError(f"profiles are not kept here (profiles = none); give --profile FILE, or keep them: {cure}")
-    file = ProfileFile(folder, chosen.target.resolve()).path
+    file = ProfileFile(folder, resolved(chosen.target)).path
     if not file.is_file():
         raise SetupError(f"there is no profile of {chosen.target} in {folder}; {cure}")
     return file

@@ -17,7 +17,7 @@ from timebound.lab.engines import Judgement
 from timebound.lab.tune import Target, Tuning, average, choose, curve_name
 from timebound.machine.cores import cores
 from timebound.profile import ProfileFile, this_machine
-from timebound.target import check_target
+from timebound.target import check_target, resolved
 
 
 def add_to(verbs: Any) -> None:
@@ -78,7 +78,7 @@ def run(chosen: argparse.Namespace) -> int:
 def _target(chosen: argparse.Namespace) -> Target:
     samples = str(chosen.samples.resolve()) if chosen.samples is not None else ""
     return Target(
-        path=chosen.target.resolve(),
+        path=resolved(chosen.target),
         model=chosen.model,
         deadline_s=chosen.deadline or configuration({}, chosen.target).deadline,
         seconds=1.5 if chosen.quick else chosen.seconds,

@@ -34,6 +34,7 @@ from timebound.lab.load.requests import FRESH_KEY, Form, Payload, Requests
 from timebound.lab.overload import Offered, overload
 from timebound.machine.gpus import gpus
 from timebound.profile import ProfileFile
+from timebound.target import resolved
 from timebound.types import OWN, Body, ModelInfo
 from timebound.workers.messages import DEVICE_SLOTS, WorkerPlan
 
@@ -279,7 +280,7 @@ class Tuning:
                 rate = OVERLOAD * self.record.capacity_rps * self._speed(settings.engine)
                 given = overload(partial(self._offer, server.url), rate, self.record.capacity_rps)
                 memory, disturbed = tree_pss_mib(server.pid), foreign.cores()
-            learned = ProfileFile(Path(folder), self._target.path.resolve()).read()
+            learned = ProfileFile(Path(folder), resolved(self._target.path)).read()
         offered, useful, goodput, _ = given
         return Trial(settings, offered, useful, goodput, alone["p50_ms"], memory, disturbed, learned)
 

@@ -170,8 +170,8 @@ def nginx(facts: Facts) -> str:
 
 
 _KUBERNETES = (
-    *(f"base/{name}.yaml" for name in ("kustomization", "deployment", "service", "autoscaler", "disruption",
-                                       "redis-deployment", "redis-service")),
+    *(f"base/{name}.yaml" for name in ("kustomization", "deployment", "service", "servers-service", "autoscaler",
+                                       "disruption", "redis-deployment", "redis-service")),
     *(f"overlays/{name}/kustomization.yaml" for name in ("dev", "production", "load")),
 )  # fmt: skip
 

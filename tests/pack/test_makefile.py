@@ -1,0 +1,256 @@
+"""`make deploy` and the ways back: real files, the real kustomize, and stubs of what would reach further."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.pack.small import texts
+
+_KUBECTL = shutil.which("kubectl")
+_NEEDS_KUBECTL = pytest.mark.skipif(_KUBECTL is None, reason="kubectl is not installed")
+_PRODUCTION = "kubernetes/overlays/production/kustomization.yaml"
+_EXAMPLE = "newName: registry.example.org/hello"
+
+
+class Packed:
+    """The files of a pack, and stubs of what they are for: each writes down what it was told."""
+
+    def __init__(self, folder: Path, *kinds: str) -> None:
+        self.folder = folder / "deploy"
+        for name, text in texts(folder, "make", *kinds).items():
+            self.put(name, text)
+        self._stubs = folder / "stubs"
+        self._stubs.mkdir()
+        self._said = folder / "said"
+        self._said.touch()
+
+    def put(self, name: str, text: str) -> None:
+        file = self.folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+
+    def change(self, name: str, right: str, wrong: str) -> None:
+        text = (self.folder / name).read_text()
+        assert right in text
+        self.put(name, text.replace(right, wrong))
+
+    def stub(self, program: str, script: str = "") -> None:
+        file = self._stubs / program
+        file.write_text(f'#!/bin/sh\necho "{program} $*" >> {self._said}\n{script}\n')
+        file.chmod(0o755)
+
+    def make(self, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        self._said.write_text("")
+        known = {name: value for name, value in os.environ.items() if name not in ("IMAGE", "TAG")}
+        env = {**known, **variables, "PATH": f"{self._stubs}:{os.environ['PATH']}"}
+        command = ["make", "--no-print-directory", *words]
+        return subprocess.run(command, cwd=self.folder, env=env, capture_output=True, text=True, check=False)
+
+    @property
+    def said(self) -> list[str]:
+        """What the stubs were told by the last `make`."""
+        return [" ".join(line.split()) for line in self._said.read_text().splitlines()]
+
+
+# ---------------------------------------------------------------------- Kubernetes
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Packed:
+    """A kubectl whose `kustomize` is the real one, and whose `apply` keeps what it would send."""
+    packed = Packed(tmp_path, "kubernetes")
+    kustomize = f'{_KUBECTL} kustomize "$2"'
+    packed.stub("kubectl", f'case $1 in kustomize) {kustomize};; apply) {_KUBECTL} kustomize "$3" > applied;; esac')
+    packed.change(_PRODUCTION, _EXAMPLE, "newName: ghcr.io:443/me/greeter")
+    return packed
+
+
+def images(packed: Packed) -> dict[str, str]:
+    """The image of each Deployment that was applied."""
+    documents = map(msgspec.yaml.decode, (packed.folder / "applied").read_text().split("\n---\n"))
+    return {
+        each["metadata"]["name"]: container["image"]
+        for each in documents
+        if each["kind"] == "Deployment"
+        for container in each["spec"]["template"]["spec"]["containers"]
+    }
+
+
+@_NEEDS_KUBECTL
+@pytest.mark.parametrize(
+    ("words", "image"),
+    [
+        (["TAG=2"], "ghcr.io:443/me/greeter:2"),
+        (["IMAGE=registry.test/hello", "TAG=2"], "registry.test/hello:2"),
+        (["IMAGE=registry.test/hello"], "registry.test/hello:latest"),
+        ([], "ghcr.io:443/me/greeter:1"),
+        (["TAG=2", "OVERLAY=load"], "ghcr.io:443/me/greeter:2"),
+        (["TAG=2", "OVERLAY=dev"], "hello:2"),
+    ],
+)
+def test_the_image_that_was_asked_for_is_the_one_that_is_deployed(
+    cluster: Packed, words: list[str], image: str
+) -> None:
+    done = cluster.make("deploy", "ON=kubernetes", *words)
+    assert done.returncode == 0, done.stderr
+    assert images(cluster) == {"hello": image, "hello-redis": "docker.io/library/redis:8"}
+    assert cluster.said[-1] == "kubectl rollout status deployment/hello --timeout 5m"
+
+
+@_NEEDS_KUBECTL
+def test_a_digest_in_the_overlay_gives_way_to_a_tag(cluster: Packed) -> None:
+    cluster.change(_PRODUCTION, 'newTag: "1"', f"digest: sha256:{'a' * 64}")
+    assert cluster.make("deploy", "ON=kubernetes", "TAG=2").returncode == 0
+    assert images(cluster)["hello"] == "ghcr.io:443/me/greeter:2"
+
+
+@_NEEDS_KUBECTL
+def test_an_image_that_cannot_be_set_is_told_and_nothing_is_applied(cluster: Packed) -> None:
+    cluster.change(_PRODUCTION, "ghcr.io:443/me/greeter", "registry.example.org/hello")
+    told = cluster.make("deploy", "ON=kubernetes", "TAG=2")
+    assert (told.returncode != 0, "registry.example.org/hello:2 is an example" in told.stderr) == (True, True)
+    cluster.change("kubernetes/base/deployment.yaml", "- name: app\n", "- name: server\n")
+    told = cluster.make("deploy", "ON=kubernetes", "TAG=2", "IMAGE=registry.test/hello")
+    assert (told.returncode != 0, "no container with the name app" in told.stderr) == (True, True)
+    assert not (cluster.folder / "applied").exists()
+
+
+# ---------------------------------------------------------------------- AWS
+
+
+def test_what_is_not_given_stays_as_the_stack_on_aws_has_it(tmp_path: Path) -> None:
+    packed = Packed(tmp_path, "ecs")
+    packed.stub("aws")
+    first = ["IMAGE=registry.test/hello", "TAG=2", "VPC=vpc-1", "SUBNETS=subnet-1,subnet-2"]
+    assert packed.make("deploy", "ON=ecs", *first).returncode == 0
+    assert packed.said[0].endswith(
+        "--parameter-overrides Image=registry.test/hello:2 Vpc=vpc-1 Subnets=subnet-1,subnet-2"
+    )
+    assert packed.make("deploy", "ON=ecs", *first[:1], "TAG=before").returncode == 0
+    assert packed.said[0].endswith("--parameter-overrides Image=registry.test/hello:before")
+    told = packed.make("deploy", "ON=ecs", "TAG=before")
+    assert (told.returncode != 0, "IMAGE=..." in told.stderr, packed.said) == (True, True, [])
+
+
+# ---------------------------------------------------------------------- compose
+
+_ENGINE = """
+echo "IMAGE=$IMAGE TAG=$TAG" >> "$0.env"
+case "$*" in
+  "compose ps -q app") [ ! -e "$0.servers" ] || cat "$0.servers";;
+  *--wait*) [ ! -e "$0.broken" ] || exit 1; printf 'new1\\nnew2\\n' >> "$0.servers";;
+  "compose up -d") printf 'old1\\nold2\\n' > "$0.servers";;
+  rm*) shift; for name; do sed -i "/^$name$/d" "$0.servers"; done;;
+esac
+"""
+
+
+def test_new_servers_are_ready_before_the_old_ones_are_stopped(tmp_path: Path) -> None:
+    packed = Packed(tmp_path, "compose")
+    packed.stub("docker", _ENGINE)
+    # The first time all of it is started
+    assert packed.make("deploy", "ON=compose", "TAG=1").returncode == 0
+    assert packed.said == ["docker compose ps -q app", "docker compose up -d"]
+    # Then as many new ones as there are, and the old ones leave
+    assert packed.make("deploy", "ON=compose", "TAG=2").returncode == 0
+    assert packed.said[1:] == [
+        "docker compose up -d --wait --no-deps --no-recreate --scale app=4 app",
+        "docker stop old1 old2",
+        "docker rm old1 old2",
+    ]
+    assert (tmp_path / "stubs/docker.servers").read_text().split() == ["new1", "new2"]
+    # And back again the same way
+    assert packed.make("deploy", "ON=compose", "TAG=1").returncode == 0
+    assert packed.said[2] == "docker stop new1 new2"
+    assert (tmp_path / "stubs/docker.env").read_text().splitlines()[-1] == "IMAGE=hello TAG=1"
+
+
+def test_old_servers_stay_where_new_ones_do_not_get_ready(tmp_path: Path) -> None:
+    packed = Packed(tmp_path, "compose")
+    packed.stub("docker", _ENGINE)
+    assert packed.make("deploy", "ON=compose").returncode == 0
+    (tmp_path / "stubs/docker.broken").touch()
+    assert packed.make("deploy", "ON=compose", "TAG=2").returncode != 0
+    assert [line for line in packed.said if line.startswith(("docker stop", "docker rm"))] == []
+
+
+# ---------------------------------------------------------------------- systemd
+
+
+class Machine(Packed):
+    """A machine's /opt and /etc below a folder of their own, with an environment of Python that has all it needs."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, "systemd")
+        self.stub("systemctl")
+        self.opt = folder / "machine/opt/hello"
+        (self.opt / "venv/bin").mkdir(parents=True)
+        for program in ("python", "pip"):
+            (self.opt / "venv/bin" / program).symlink_to("/bin/true")
+
+    def deploy(self, files: Mapping[str, str]) -> None:
+        for part in ("app", "models"):
+            shutil.rmtree(self.folder / part, ignore_errors=True)
+        for name, text in files.items():
+            self.put(name, text)
+        self.do("deploy", "ON=systemd")
+
+    def do(self, *words: str) -> None:
+        done = self.make(*words, DESTDIR=str(self.opt.parents[1]))
+        assert done.returncode == 0, done.stderr
+
+    def app(self, link: str = "app") -> dict[str, str]:
+        folder = (self.opt / link).resolve()
+        return {file.relative_to(folder).as_posix(): file.read_text() for file in folder.rglob("*") if file.is_file()}
+
+
+def test_a_deploy_changes_no_file_that_a_server_has_open_and_leaves_none_of_the_version_before(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    machine.deploy({"app/app.py": "one", "app/gone.py": "x", "models/net.onnx": "weights " * 1000})
+    first = (machine.opt / "app").resolve()
+    with (machine.opt / "app/net.onnx").open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:
+        machine.deploy({"app/app.py": "two", "models/net.onnx": "short"})
+        assert mapped[:] == b"weights " * 1000
+    assert machine.app() == {"app.py": "two", "net.onnx": "short"}
+    assert machine.app("before")["gone.py"] == "x"
+    assert first.is_dir()
+    assert machine.said[-1] == "systemctl reload-or-restart hello"
+    assert (machine.opt.parents[1] / "etc/systemd/system/hello.service").is_file()
+
+
+def test_going_back_brings_exactly_what_was_there_and_once_more_goes_forth_again(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    machine.deploy({"app/app.py": "one"})
+    machine.deploy({"app/app.py": "two", "app/added.py": "y"})
+    machine.do("back-systemd")
+    assert machine.app() == {"app.py": "one"}
+    assert machine.said == ["systemctl reload hello"]
+    machine.do("back-systemd")
+    assert machine.app() == {"app.py": "two", "added.py": "y"}
+
+
+def test_the_disk_does_not_fill_up_and_what_is_gone_back_to_is_kept(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    machine.deploy({"app/app.py": "good"})
+    for number in range(5):
+        machine.deploy({"app/app.py": f"bad {number}"})
+        machine.do("back-systemd")
+        assert machine.app() == {"app.py": "good"}
+    assert len(list((machine.opt / "releases").iterdir())) <= 4
+
+
+def test_a_link_is_turned_in_one_step(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    machine.deploy({"app/app.py": "one"})
+    was = (machine.opt / "app").readlink()
+    machine.stub("mv", "exit 1")
+    assert machine.make("deploy", "ON=systemd", DESTDIR=str(machine.opt.parents[1])).returncode != 0
+    assert (machine.opt / "app").readlink() == was
+    assert [line.split()[:2] for line in machine.said if line.startswith("mv")] == [["mv", "-T"]]
