@@ -74,6 +74,22 @@ def test_what_the_host_takes_of_a_limit_is_left_to_it(gate: Gate) -> None:
     gate.open()
 
 
+def test_what_the_host_takes_is_left_to_it_behind_a_proxy_that_stamps_too(gate: Gate) -> None:
+    async def run() -> float:
+        guest = tb.asgi(MODELS / "waits.py", workers=1, slots=1, profiles="none", trusted_proxies="127.0.0.1")
+        guest.unseen_s = 0.5
+        async with guest as app:
+            body, began = json.dumps({"value": 1, "gate": str(gate.path)}).encode(), time.monotonic()
+            came = b"t=%.3f" % (time.time() - 0.4)
+            headers = [(b"timebound-timeout-ms", b"1200"), (b"x-request-start", came)]
+            status = await ask(app, body, "/wait", headers=headers)
+            assert status == 504
+            return time.monotonic() - began
+
+    assert asyncio.run(run()) < 0.6  # 0.4 s are gone, and 0.5 s are the host's
+    gate.open()
+
+
 def test_a_guest_below_another_apps_path_answers_there() -> None:
     async def run() -> tuple[int, int]:
         async with tb.asgi(MODELS / "echo.py", workers=1, profiles="none", max_body=100) as app:

@@ -117,8 +117,8 @@ class Proxied:
         age_s: float = 0.0,
         address: str = "",
     ) -> Callable[[], None] | None:
-        """As `Intake.take`."""
-        age_s = max(age_s, self._proxies.age_s(headers))
+        """As `Intake.take`; what a host keeps of each limit (`age_s`) comes on top of what the stamp tells."""
+        age_s += self._proxies.age_s(headers)
         if age_s:
             age_s += self._back_s()  # the answer has as long a way
         address = self._proxies.client(self._peer, headers)
