@@ -44,4 +44,13 @@ def test_offered_load_shows_in_metrics_and_in_the_log(tmp_path: Path) -> None:
         assert 0.2 < serving.gauge("utilisation") < 0.9
         assert serving.gauge("in_time_ratio") == 1.0
         line = serving.wait_for_line("signals")
-        assert {"load_ratio", "in_time_ratio", "utilisation", "queue_seconds", "slots"} <= set(line)
+        named = {
+            "load_ratio",
+            "in_time_ratio",
+            "utilisation",
+            "queue_seconds",
+            "failed_ratio",
+            "store_hit_ratio",
+            "slots",
+        }
+        assert named <= set(line)

@@ -138,6 +138,15 @@ def test_what_fargate_does_not_have_is_refused() -> None:
         pair(32, 1024)
 
 
+def test_where_the_store_is_a_cluster_the_image_has_what_that_needs(tmp_path: Path) -> None:
+    files = texts(tmp_path, "docker", "ray", store="rediss-cluster://:secret@nodes.example.org:6379")
+    assert "timebound-0.1.0-py3-none-any.whl[cluster]" in files["requirements.txt"]
+    assert "timebound[cluster,ray]==" in files["serve.yaml"]
+    assert "secret" not in "".join(files.values())
+    plain = texts(tmp_path / "plain", "docker", store="redis://nodes.example.org:6379")
+    assert "cluster" not in plain["requirements.txt"]
+
+
 def test_requirements_are_timebounds_and_the_apps_own(tmp_path: Path) -> None:
     target = app(tmp_path)
     (target / "requirements.txt").write_text("# mine\ntimebound[convert]>=0.1\nregex==2026.1.1  # why\n\n")

@@ -67,3 +67,22 @@ def test_one_name_leads_to_every_server_and_it_is_the_one_that_is_told_for_reloa
     told = f"kubectl exec deployment/hello -- timebound reload --all {service['metadata']['name']}:8000"
     assert told in FILES[f"{base}/deployment.yaml"]
     assert told in (Path(__file__).parents[2] / "docs/deploy.md").read_text()
+
+
+def test_the_dashboard_of_aws_shows_every_signal() -> None:
+    resources = msgspec.yaml.decode(FILES["ecs.yaml"])["Resources"]
+    shown = resources["Dashboard"]["Properties"]["DashboardBody"]["Fn::Sub"]
+    made = [each["Properties"] for each in resources.values() if each["Type"] == "AWS::Logs::MetricFilter"]
+    names = {each["MetricTransformations"][0]["MetricName"] for each in made}
+    assert {name for name in names if f'["Timebound/hello", "{name}"' not in shown} == set()
+
+
+def test_the_operators_secret_on_aws_is_read_from_where_it_is_kept_and_by_nobody_else() -> None:
+    resources = msgspec.yaml.decode(FILES["ecs.yaml"])["Resources"]
+    (container,) = resources["Task"]["Properties"]["ContainerDefinitions"]
+    secret = {"Name": "TIMEBOUND_ADMIN_TOKEN", "ValueFrom": {"Ref": "AdminToken"}}
+    assert container["Secrets"]["Fn::If"][:2] == ["HasAdminToken", [secret]]
+    condition, (policy,), _ = resources["StartRole"]["Properties"]["Policies"]["Fn::If"]
+    (right,) = policy["PolicyDocument"]["Statement"]
+    assert (condition, right["Action"]) == ("HasAdminToken", "secretsmanager:GetSecretValue")
+    assert right["Resource"] == {"Ref": "AdminToken"}

@@ -126,7 +126,7 @@ def _ray(facts: Facts) -> str:
     own = {
         "ray_options": "\n".join(f"      {name}: {json.dumps(value)}" for name, value in facts.chosen.items()
                                  if name not in _RAYS_OWN),
-        "ray_requirement": json.dumps(f"timebound[ray]=={VERSION}"),
+        "ray_requirement": json.dumps(f"timebound[{','.join(sorted(_extras(facts) | {'ray'}))}]=={VERSION}"),
         "memory_bytes": facts.memory_mb * 2**20,
         "ray_gpus": "num_gpus: 1, " if wants_gpu(facts) else "",
     }  # fmt: skip
@@ -153,7 +153,8 @@ def _extras(facts: Facts) -> set[str]:
              for part in line.partition("[")[2].partition("]")[0].split(",")}  # fmt: skip
     torch = {"torch"} if facts.contents.needs_torch else set()
     openvino = {"openvino"} if any(engine.startswith("openvino") for engine in facts.config.engines.values()) else set()
-    return asked | torch | openvino
+    cluster = {"cluster"} if "-cluster://" in (facts.config.store or "") else set()
+    return asked | torch | openvino | cluster
 
 
 def nginx(facts: Facts) -> str:
