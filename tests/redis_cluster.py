@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, suppress
+from pathlib import Path
 from typing import Any, Self
 
 import hiredis
@@ -12,12 +13,21 @@ _SLOTS = 16384
 
 
 class ClusterServers:
-    """Primaries with equal shares of the slots, the first of them with replicas; ended with the `with` block."""
+    """Primaries with equal shares of the slots, the first of them with replicas; ended with the `with` block.
+
+    With a `certificate`, a folder with cert.pem and key.pem, everything is said by TLS: to clients and among the nodes.
+    """
 
     def __init__(
-        self, primaries: int = 3, replicas: int = 0, timeout_ms: int = 5000, options: tuple[str, ...] = ()
+        self,
+        primaries: int = 3,
+        replicas: int = 0,
+        timeout_ms: int = 5000,
+        options: tuple[str, ...] = (),
+        certificate: Path | None = None,
     ) -> None:
         self._primaries = primaries
+        self._certificate = certificate
         self.nodes: list[RedisServer] = []
         self._buses: list[int] = []
         for _ in range(primaries + replicas):
@@ -25,10 +35,14 @@ class ClusterServers:
             wishes = ("--cluster-enabled", "yes", "--cluster-port", str(self._buses[-1]))
             waits = ("--cluster-node-timeout", str(timeout_ms), "--repl-diskless-sync-delay", "0")
             self.nodes.append(RedisServer(*wishes, *waits, *options))
+            if certificate is not None:
+                self.nodes[-1].speak_tls(certificate, "--tls-cluster", "yes", "--tls-replication", "yes")
         self._running = ExitStack()
 
     @property
     def url(self) -> str:
+        if self._certificate is not None:
+            return f"rediss-cluster://{self.hosts}/?ssl_ca_certs={self._certificate / 'cert.pem'}"
         return f"redis-cluster://{self.hosts}"
 
     @property

@@ -46,6 +46,13 @@ class RedisServer:
         self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
         eventually(self._answers)
 
+    def speak_tls(self, certificate: Path, *more: str) -> None:
+        """From the next start on its port speaks TLS alone; the folder has a cert.pem and a key.pem."""
+        cert, key = str(certificate / "cert.pem"), str(certificate / "key.pem")
+        files = ("--tls-cert-file", cert, "--tls-key-file", key, "--tls-ca-cert-file", cert)
+        port = ("--port", "0", "--tls-port", str(self.port), "--tls-auth-clients", "no")
+        self._options = (*self._options, *port, *files, *more)
+
     def kill(self) -> None:
         """End it without a word, whatever state it is in."""
         if self._process is not None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import inspect
 import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,13 +33,31 @@ def namespace() -> str:
     return f"test-{os.urandom(6).hex()}"
 
 
-@pytest.fixture(params=["memory", "redis", "cluster"])
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a certificate for localhost and its key, signed by itself."""
+    folder = tmp_path_factory.mktemp("tls")
+    names = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
+    files = ["-keyout", str(folder / "key.pem"), "-out", str(folder / "cert.pem")]
+    kind = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
+    subprocess.run(["openssl", "req", "-x509", *kind, *names, *files], check=True, capture_output=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tls_cluster(certificate: Path) -> Iterator[ClusterServers]:
+    """A cluster of three that speaks nothing but TLS, for tests that only use it."""
+    with ClusterServers(certificate=certificate) as servers:
+        yield servers
+
+
+@pytest.fixture(params=["memory", "redis", "cluster", "tls_cluster"])
 def gateways(request: pytest.FixtureRequest, namespace: str) -> Gateways:
     """Two gateways that share a store; with memory, which is one process's, both are the same."""
     if request.param == "memory":
         return MemoryGateways()
-    if request.param == "cluster":
-        servers: ClusterServers = request.getfixturevalue("cluster")
+    if request.param in ("cluster", "tls_cluster"):
+        servers: ClusterServers = request.getfixturevalue(request.param)
         return RedisGateways(servers.url, namespace)
     redis: RedisServer = request.getfixturevalue("redis")
     return RedisGateways(redis.url, namespace)

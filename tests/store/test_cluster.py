@@ -202,6 +202,40 @@ async def test_a_right_that_is_missing_is_named_at_the_start(
         node.ask("ACL", "DELUSER", user)
 
 
+async def test_tls_to_a_cluster_checks_certificates_unless_told_not_to(
+    tls_cluster: ClusterServers, namespace: str
+) -> None:
+    # A certificate that nobody vouches for is refused, by what sends commands and by what hears messages
+    hosts = f"rediss-cluster://{tls_cluster.hosts}"
+    doubtful = RedisGateways(hosts, namespace, patience_s=PATIENCE_S).open()
+    await doubtful.start()
+    assert "certificate" in str(doubtful.trouble).lower()
+    assert await claim(doubtful, ("digits", "a")) is Kind.UNAVAILABLE
+    await doubtful.stop()
+    # And so is a client that speaks no TLS
+    plain = RedisGateways(f"redis-cluster://{tls_cluster.hosts}", namespace, patience_s=PATIENCE_S).open()
+    await plain.start()
+    assert plain.trouble is not None
+    await plain.stop()
+    # Unless it need not be vouched for
+    async with RedisGateways(f"{hosts}/?ssl_cert_reqs=none", namespace) as gateways:
+        assert await claim(gateways.one, ("digits", "a")) is Kind.OWNER
+        joined = ask(gateways.two, ("digits", "a"))
+        assert (await joined.last()).kind is Kind.JOINED
+        gateways.one.complete(("digits", "a"), stored(), KEEP_S)
+        assert (await joined.last(2)).kind is Kind.RESULT
+
+
+async def test_a_primary_that_dies_is_replaced_over_tls_too(certificate: Path, namespace: str) -> None:
+    with ClusterServers(replicas=1, timeout_ms=1000, certificate=certificate) as servers:
+        async with RedisGateways(servers.url, namespace, patience_s=PATIENCE_S) as gateways:
+            key, *_ = await keys_on(servers, namespace, 0, gateways)
+            servers.nodes[0].kill()
+            gateways.one.complete(key, stored(b"meanwhile"), KEEP_S)
+            await eventually(lambda: gateways.one.trouble is None and gateways.two.trouble is None, "both connected")
+            await eventually_reads(gateways, key, b"meanwhile")
+
+
 @pytest.mark.parametrize("is_cluster", [False, True])
 async def test_a_new_password_in_its_file_counts_from_the_next_connection_on(
     namespace: str, tmp_path: Path, *, is_cluster: bool

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -195,17 +194,6 @@ async def test_a_password_and_a_user(tmp_path: Path) -> None:
                 assert not linked.link.is_up
                 assert "give the password in the URL" in str(linked.link.reason)
                 assert "wrong@" not in str(linked.link.reason)
-
-
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a certificate for localhost and its key, signed by itself."""
-    folder = tmp_path_factory.mktemp("tls")
-    names = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
-    files = ["-keyout", str(folder / "key.pem"), "-out", str(folder / "cert.pem")]
-    kind = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
-    subprocess.run(["openssl", "req", "-x509", *kind, *names, *files], check=True, capture_output=True)
-    return folder
 
 
 async def test_tls_to_a_server_whose_certificate_is_trusted(certificate: Path) -> None:
