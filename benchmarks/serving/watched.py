@@ -31,7 +31,8 @@ from benchmarks.tools.openloop import drive
 from benchmarks.tools.processes import Server
 from timebound.lab.load.attempts import End
 from timebound.lab.load.schedule import Phase
-from timebound.observe.history import History, filter_of
+from timebound.observe.filter import filter_of
+from timebound.observe.history import History
 
 BARS = (
     *zero("errors", "lost", "traces_dropped"),

@@ -23,7 +23,9 @@ from timebound.http.history import Kept
 from timebound.machine.nvml import open_cards
 from timebound.observe.access import AccessLog
 from timebound.observe.drift import Drift
-from timebound.observe.history import FORMATS, History, filter_of
+from timebound.observe.exports import FORMATS
+from timebound.observe.filter import filter_of
+from timebound.observe.history import History
 from timebound.observe.journal import Journal
 from timebound.observe.life import log_life, warn_if_slow
 from timebound.observe.live import Live

@@ -11,7 +11,8 @@ import pytest
 from tests.live.serving import MODELS, Serving, eventually, memory_of
 
 from timebound.admission.keys import hash_of
-from timebound.observe.history import History, filter_of
+from timebound.observe.filter import filter_of
+from timebound.observe.history import History
 
 pytestmark = pytest.mark.live
 
@@ -80,6 +81,8 @@ def test_with_keys_one_judges_the_answers_of_models_that_the_key_is_for_and_sees
             headers = {} if key is None else {"X-API-Key": key}
             return serving.http.post(f"/v1/feedback/{model}/k", json={"verdict": verdict}, headers=headers).status_code
 
+        for key in (ours, theirs):
+            serving.http.post("/votes", json={"x": 1.0, "id": "k"}, headers={"X-API-Key": key}).raise_for_status()
         assert judge("votes", "right", None) == 401
         assert (judge("votes", "right", theirs), judge("takes", "right", theirs)) == (202, 403)
         assert judge("votes", "wrong", ours) == 202

@@ -19,7 +19,8 @@ from pyarrow import parquet
 
 from timebound.errors import BadInput
 from timebound.events import Answered, Events, Refused
-from timebound.observe.history import History, filter_of
+from timebound.observe.filter import filter_of
+from timebound.observe.history import History
 from timebound.observe.journal import Journal
 from timebound.observe.ledger import OUTCOMES, Ledger, files
 from timebound.observe.told import Told
@@ -34,16 +35,16 @@ RUN = Run(7, "m", "slot 1.0", 2, "best_rate", 100.0, 0.012, 100.4)
 class World:
     """A journal of two models: `m` keeps what is sent, `shy` does not."""
 
-    def __init__(self, folder: Path, most_bytes: int = 100_000_000) -> None:
+    def __init__(self, folder: Path, most_bytes: int = 100_000_000, most_s: float = 1000.0) -> None:
         self.events = Events()
-        self.wall = NOON
+        self.wall, self.now = NOON, 100.0
         self.journal = Journal(
             self.events,
             folder,
             most_bytes=most_bytes,
-            most_s=1000.0,
+            most_s=most_s,
             models={"m": KEEPS, "shy": ModelInfo(name="shy")},
-            now=lambda: 100.0,
+            now=lambda: self.now,
             wall=lambda: self.wall,
             is_heavy=is_heavy_json,
         )
@@ -151,6 +152,7 @@ def test_words_about_answers_take_no_more_than_the_history_may(tmp_path: Path) -
     world = World(tmp_path, most_bytes=20_000)
     with world.writing():
         for number in range(100):
+            world.answer(str(number))
             world.journal.say(("m", f"key-{number}", "right", "", NOON, ""))
     assert world.history.counts(filter_of({}), "verdict") == [("right", 20)]
 

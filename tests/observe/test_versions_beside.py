@@ -13,7 +13,8 @@ import pytest
 
 from timebound.cli import main
 from timebound.events import Answered, Compared, Events, Refused
-from timebound.observe.history import History, filter_of
+from timebound.observe.filter import filter_of
+from timebound.observe.history import History
 from timebound.observe.journal import Journal
 from timebound.observe.sides import Side, differences, share
 from timebound.observe.told import Told

@@ -14,7 +14,8 @@ import msgspec
 from timebound.cli.running import Running
 from timebound.cli.verb import declare
 from timebound.errors import RequestError, SetupError
-from timebound.observe.history import History, filter_of
+from timebound.observe.filter import filter_of
+from timebound.observe.history import History
 from timebound.observe.replayed import replay
 
 _ABOUT = (

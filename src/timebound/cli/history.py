@@ -12,7 +12,9 @@ import msgspec
 from timebound.cli.compared import show_versions
 from timebound.cli.verb import declare, examples_of
 from timebound.errors import RequestError, SetupError
-from timebound.observe.history import COUNTED, FORMATS, Filter, History, filter_of
+from timebound.observe.exports import FORMATS
+from timebound.observe.filter import Filter, filter_of
+from timebound.observe.history import COUNTED, History
 from timebound.observe.versions import beside
 
 _DOES = {
@@ -36,7 +38,7 @@ def add_to(verbs: Any) -> None:
         )
         verb.add_argument("folder", type=Path, help="folder that the server writes its history to")
         only = "only outcomes with this field, such as model=digits, quality=partial, below=0.6 (less sure than that), "
-        only += "since=1795000000, disagreed=1, has_input=1 or verdict=wrong; may be repeated"
+        only += "since=2026-11-18 (UTC), disagreed=1, has_input=1 or verdict=wrong; may be repeated"
         verb.add_argument("--only", action="append", default=[], metavar="FIELD=VALUE", help=only)
         if name == "export":
             verb.add_argument("--format", choices=list(FORMATS), default="csv", help="kind of file (default: csv)")

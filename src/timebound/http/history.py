@@ -20,6 +20,11 @@ from timebound.http.responses import json_response
 from timebound.types import ModelInfo
 
 _MOST_ROWS = 500
+_MOST_SKIPPED = 5_000
+_DAY_S = 86_400
+_MOST_STEPS = 1_500
+"""A day by minutes, with room."""
+_LONGEST_STEP_S = 31 * _DAY_S
 _LONGEST = 200
 _LARGEST = 10_000
 
@@ -35,9 +40,9 @@ class Journal(Protocol):
 class History(Protocol):
     """What reads."""
 
-    def rows(self, wanted: Any, *, most: int, order: str) -> list[dict[str, Any]]: ...
+    def rows(self, wanted: Any, *, most: int, order: str, skip: int) -> list[dict[str, Any]]: ...
     def counts(self, wanted: Any, by: str) -> list[tuple[str, int]]: ...
-    def minutes(self, model: str) -> list[dict[str, Any]]: ...
+    def minutes(self, wanted: Any, since: float, until: float, step: float) -> list[dict[str, Any]]: ...
     def body(self, place: str, which: str) -> tuple[bytes, str] | None: ...
     def export(self, wanted: Any, form: str) -> Iterator[bytes]: ...
 
@@ -101,9 +106,10 @@ class HistoryRoutes:
 
     async def _rows(self, request: HttpRequest) -> Response:
         kept, given = self._open(request), dict(request.query_params)
-        order, most = given.pop("order", "newest"), _count(given.pop("most", "100"))
+        order, most = given.pop("order", "newest"), _count(given.pop("most", "100"), "most", 1, _MOST_ROWS)
+        skip = _count(given.pop("skip", "0"), "skip", 0, _MOST_SKIPPED)
         wanted = kept.filter_of(given)
-        rows = await asyncio.to_thread(kept.history.rows, wanted, most=most, order=order)
+        rows = await asyncio.to_thread(kept.history.rows, wanted, most=most, order=order, skip=skip)
         return json_response({"outcomes": rows})
 
     async def _counts(self, request: HttpRequest) -> Response:
@@ -113,9 +119,15 @@ class HistoryRoutes:
         return json_response({"by": by, "counts": found})
 
     async def _minutes(self, request: HttpRequest) -> Response:
-        kept = self._open(request)
-        model = request.query_params.get("model", "")
-        return json_response({"minutes": await asyncio.to_thread(kept.history.minutes, model)})
+        kept, given = self._open(request), dict(request.query_params)
+        step = _count(given.pop("step", "60"), "step", 60, _LONGEST_STEP_S)
+        wanted = kept.filter_of(given)
+        until = self._wall() if wanted.until is None else wanted.until
+        since = until - _DAY_S if wanted.since is None else wanted.since
+        if (until - since) / step > _MOST_STEPS:
+            raise BadInput(f"these are more than {_MOST_STEPS} steps; ask for a longer step, in seconds", field="step")
+        found = await asyncio.to_thread(kept.history.minutes, wanted, since, until, step)
+        return json_response({"step": step // 60 * 60, "minutes": found})
 
     async def _body(self, request: HttpRequest) -> Response:
         kept, path = self._open(request), request.path_params
@@ -168,7 +180,7 @@ class HistoryRoutes:
         return json_response({"noted": said.verdict}, 202)
 
 
-def _count(text: str) -> int:
-    if not text.isdecimal() or not 0 < int(text) <= _MOST_ROWS:
-        raise BadInput(f"most is {text!r}; give a number from 1 to {_MOST_ROWS}", field="most")
+def _count(text: str, name: str, least: int, most: int) -> int:
+    if not text.isdecimal() or len(text) > len(str(most)) or not least <= int(text) <= most:
+        raise BadInput(f"{name} is {text[:_LONGEST]!r}; give a number from {least} to {most}", field=name)
     return int(text)

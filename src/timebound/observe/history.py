@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import sqlite3
-import tempfile
 import time
 from base64 import b64encode
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterator, Sequence
+from heapq import nsmallest
+from itertools import chain, groupby
 from math import inf
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from timebound.errors import BadInput, MissingExtra, RequestError
+from timebound.errors import BadInput, RequestError
+from timebound.observe.exports import FORMATS, WRITERS
+from timebound.observe.filter import Filter
 from timebound.observe.judged import is_servers_own
-from timebound.observe.ledger import BLOBS, OUTCOMES, each_connection, read_only
+from timebound.observe.ledger import BLOBS, OUTCOMES, begin_of, each_connection, read_only
 from timebound.observe.sides import Side
 
 SHOWN = tuple(name for name in OUTCOMES if name not in BLOBS)
-FORMATS = {"csv": "text/csv", "ndjson": "application/x-ndjson", "parquet": "application/vnd.apache.parquet"}
 COUNTED = ("label", "user", "day", "model", "version", "quality", "source", "code", "reason", "verdict")
-_EQUAL = ("model", "version", "quality", "source", "code", "reason", "label", "user", "key", "request", "client")
+ROLLED_UP = ("model", "version", "quality", "source", "code")
+"""What counts by minute can be divided by."""
+ORDERS = {"newest": "outcomes.at DESC", "unsure": "outcomes.confidence ASC"}
 _MOST_S = 5.0
 """A question that takes longer is given up: fewer hours, or a more exact filter, take less."""
 _STEPS = 10_000
@@ -34,80 +33,25 @@ _LONGEST_NUMBER = 18
 """Digits of a row's number, which has 64 bits."""
 
 
-class Filter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which outcomes are meant: fields that must be equal, and bounds."""
-
-    equal: dict[str, str] = {}
-    since: float | None = None
-    until: float | None = None
-    below: float | None = None
-    """Only answers that are less sure than this."""
-    disagreed: bool = False
-    has_input: bool = False
-    verdict: str = ""
-
-    def where(self) -> tuple[str, list[Any]]:
-        """As SQL."""
-        parts, values = [f"outcomes.{name} = ?" for name in self.equal], list(self.equal.values())
-        if self.verdict:
-            parts.append("verdict = ?")
-            values.append(self.verdict)
-        bounds = (("outcomes.at >= ?", self.since), ("outcomes.at < ?", self.until), ("confidence < ?", self.below))
-        for part, value in bounds:
-            if value is not None:
-                parts.append(part)
-                values.append(value)  # type: ignore[arg-type]
-        parts += ["disagreed = 1"] * self.disagreed + ["input IS NOT NULL"] * self.has_input
-        return " AND ".join(parts) or "1", values
-
-
-def filter_of(given: Mapping[str, str]) -> Filter:
-    """What a query string or flags ask for; raises `BadInput` naming what is wrong."""
-    known = {*_EQUAL, "since", "until", "below", "disagreed", "has_input", "verdict"}
-    equal = {name: value for name, value in given.items() if name in _EQUAL and value}
-    unknown = sorted(set(given) - known)
-    if unknown:
-        raise BadInput(f"{unknown[0]!r} is no filter; there are {', '.join(sorted(known))}", field=unknown[0])
-    numbers: dict[str, float | None] = {}
-    for name in ("since", "until", "below"):
-        try:
-            numbers[name] = float(given[name]) if given.get(name) else None
-        except ValueError:
-            raise BadInput(
-                f"{name} is {given[name]!r}; give a number (times in seconds since 1970)", field=name
-            ) from None
-    disagreed, has_input = (given.get(name, "") in ("1", "true", "yes") for name in ("disagreed", "has_input"))
-    since, until, below = (numbers[name] for name in ("since", "until", "below"))
-    return Filter(
-        equal=equal, since=since, until=until, below=below, disagreed=disagreed, has_input=has_input,
-        verdict=given.get("verdict", ""),
-    )  # fmt: skip
-
-
 class History:
     """One folder. Every call reads files, so it belongs into a thread."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def rows(self, wanted: Filter, *, most: int, order: str = "newest") -> list[dict[str, Any]]:
+    def rows(self, wanted: Filter, *, most: int, order: str = "newest", skip: int = 0) -> list[dict[str, Any]]:
         """Outcomes without bodies, the newest or the least sure first; each has the `place` of its body."""
-        by = "confidence ASC" if order == "unsure" else "outcomes.at DESC"
-        where, values = wanted.where()
-        where += " AND confidence IS NOT NULL" if order == "unsure" else ""
-        names = f"outcomes.rowid AS number, {_columns(SHOWN)}, input IS NOT NULL AS kept"
+        if order not in ORDERS:
+            raise BadInput(f"order is {order!r}; it can be {' or '.join(ORDERS)}", field="order")
         found: list[dict[str, Any]] = []
-        for file, connection in self._each():
-            statement = f"SELECT {names}, {_judged(connection)} WHERE {where} ORDER BY {by} LIMIT ?"
-            for row in _ask(connection, statement, [*values, most]):
-                told = dict(row)
-                told["place"] = f"{file.stem}/{told.pop('number')}"
-                found.append(told)
-            if order == "newest" and len(found) >= most:
+        for _, files in groupby(self._each(wanted), lambda each: each[0].name[:11]):
+            # Files of one hour may be of several servers, or parts of it: only an older hour has nothing newer.
+            found = nsmallest(
+                skip + most, chain(found, *(_told(*each, wanted, order, skip + most) for each in files)), _FIRST[order]
+            )
+            if order == "newest" and len(found) >= skip + most:
                 break
-        if order == "unsure":
-            found.sort(key=lambda row: row["confidence"])
-        return found[:most]
+        return found[skip:]
 
     def each(self, wanted: Filter) -> Iterator[dict[str, Any]]:
         """Every outcome without bodies, the oldest first."""
@@ -118,15 +62,11 @@ class History:
         if by not in COUNTED:
             raise BadInput(f"by is {by!r}; it can be {', '.join(COUNTED)}", field="by")
         total: Counter[str] = Counter()
-        if by == "verdict":
-            statement = "SELECT verdict, count(*) FROM feedback WHERE ? IN ('', model) GROUP BY 1"
-            total.update(
-                {row[0]: row[1] for row in self._beside("feedback", statement, [wanted.equal.get("model", "")])}
-            )
-            return total.most_common()
-        column = "date(outcomes.at, 'unixepoch')" if by == "day" else f"outcomes.{by}"
+        column = {"day": "date(outcomes.at, 'unixepoch')", "verdict": "feedback.verdict"}.get(by, f"outcomes.{by}")
         where, values = wanted.where()
-        for _, connection in self._each():
+        if by == "verdict":
+            where += " AND feedback.verdict != '' AND outcomes.key != ''"
+        for _, connection in self._each(wanted):
             source = _judged(connection)
             statement = (
                 f"SELECT name, count(*) FROM (SELECT {column} AS name, {source} WHERE {where})"
@@ -155,24 +95,26 @@ class History:
             side.wrong += row["verdict"] == "wrong"
         return dict(sorted(found.items()))
 
-    def minutes(self, model: str = "") -> list[dict[str, Any]]:
-        """Counts by minute of the last day, which outlive the outcomes."""
-        since = int(time.time() // 60) - 24 * 60
-        statement = (
-            "SELECT minute, sum(count) AS count, sum(in_time) AS in_time, sum(ms) / sum(count) AS mean_ms FROM minutes"
-            " WHERE minute >= ? AND (? = '' OR model = ?) GROUP BY minute ORDER BY minute"
-        )
-        return [dict(row) for row in self._beside("minutes", statement, [since, model, model])]
+    def minutes(self, wanted: Filter, since: float, until: float, step: float) -> list[dict[str, Any]]:
+        """Counts by minute, or by longer steps in seconds; they outlive the outcomes."""
+        if not wanted.is_of(ROLLED_UP):
+            raise BadInput(f"counts by minute can be had by {', '.join(ROLLED_UP)} alone, besides since and until")
+        minutes = max(1, int(step // 60))
+        where = "".join(f" AND {name} = ?" for name in wanted.equal)
+        statement = f"""
+            SELECT minute / {minutes} * {minutes * 60} AS at, sum(count) AS count, sum(in_time) AS in_time,
+            sum(ms) / sum(count) AS mean_ms, sum(count * (quality = 'full')) AS full,
+            sum(count * (quality = 'partial')) AS partial, sum(count * (quality = 'fallback')) AS fallback,
+            sum(count * (code != '')) AS failed FROM minutes
+            WHERE minute >= ? AND minute < ?{where} GROUP BY 1 ORDER BY 1
+        """
+        values = [since // 60, -(-until // 60), *wanted.equal.values()]
+        return [dict(row) for row in self._beside("minutes", statement, values)]
 
     def body(self, place: str, which: str) -> tuple[bytes, str] | None:
         """What was sent or answered, and its media type; None if it was not kept."""
         stem, _, number = place.rpartition("/")
-        if (
-            which not in BLOBS
-            or not number.isdecimal()
-            or len(number) > _LONGEST_NUMBER
-            or not stem.replace("T", "").replace("-", "").isdecimal()
-        ):
+        if which not in BLOBS or not number.isdecimal() or len(number) > _LONGEST_NUMBER or begin_of(stem) is None:
             return None
         file = self._folder / f"{stem}.sqlite"
         if not file.is_file():
@@ -188,7 +130,7 @@ class History:
         """All outcomes with their bodies, the oldest first, as a file of this format."""
         if form not in FORMATS:
             raise BadInput(f"format is {form!r}; it can be {', '.join(FORMATS)}", field="format")
-        return {"csv": _csv, "ndjson": _ndjson, "parquet": _parquet}[form](self._whole(wanted))
+        return WRITERS[form](self._whole(wanted))
 
     def _whole(self, wanted: Filter) -> Iterator[dict[str, Any]]:
         for row in self._all(wanted, OUTCOMES):
@@ -196,13 +138,13 @@ class History:
 
     def _all(self, wanted: Filter, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
         where, values = wanted.where()
-        for _, connection in each_connection(self._folder, newest_first=False):
-            statement = f"SELECT {_columns(columns)}, {_judged(connection)} WHERE {where} ORDER BY outcomes.rowid"
+        for _, connection in each_connection(self._folder, wanted.has_hour, newest_first=False):
+            statement = f"SELECT {_columns(columns)}, {_judged(connection)} WHERE {where} ORDER BY outcomes.at"
             yield from map(dict, connection.execute(statement, values))
 
-    def _each(self) -> Iterator[tuple[Path, sqlite3.Connection]]:
+    def _each(self, wanted: Filter) -> Iterator[tuple[Path, sqlite3.Connection]]:
         end = time.monotonic() + _MOST_S
-        for file, connection in each_connection(self._folder):
+        for file, connection in each_connection(self._folder, wanted.has_hour):
             connection.set_progress_handler(lambda: time.monotonic() > end, _STEPS)
             yield file, connection
 
@@ -217,6 +159,26 @@ class History:
             return []  # there is none yet
 
 
+_FIRST: dict[str, Callable[[dict[str, Any]], float]] = {
+    "newest": lambda row: -row["at"],
+    "unsure": lambda row: float(row["confidence"]),
+}
+
+
+def _told(file: Path, connection: sqlite3.Connection, wanted: Filter, order: str, most: int) -> list[dict[str, Any]]:
+    rows = map(dict, _ask(connection, *question(connection, wanted, order, most)))
+    return [{**row, "place": f"{file.stem}/{row.pop('number')}"} for row in rows]
+
+
+def question(connection: sqlite3.Connection, wanted: Filter, order: str, most: int) -> tuple[str, list[Any]]:
+    """What one file is asked for the first outcomes, and with which values."""
+    where, values = wanted.where(is_by_time=order == "newest")
+    where += " AND outcomes.confidence IS NOT NULL" if order == "unsure" else ""
+    names = f"outcomes.rowid AS number, {_columns(SHOWN)}, input IS NOT NULL AS kept"
+    statement = f"SELECT {names}, {_judged(connection)} WHERE {where} ORDER BY {ORDERS[order]} LIMIT ?"
+    return statement, [*values, most]
+
+
 def _columns(names: Sequence[str]) -> str:
     return ", ".join(f"outcomes.{name} AS {name}" for name in names)
 
@@ -228,11 +190,12 @@ def _judged(connection: sqlite3.Connection) -> str:
         beside = Path(file).with_name("feedback.sqlite")
         connection.execute("ATTACH ? AS said", [f"{beside.as_uri()}?mode=ro"])
         connection.execute("SELECT 1 FROM said.feedback LIMIT 1")
+        feedback = "said.feedback"
     except sqlite3.Error:  # there is none yet
-        return "'' AS verdict, '' AS right_label FROM outcomes"
+        feedback = "(SELECT NULL AS model, NULL AS key, NULL AS verdict, NULL AS label)"
     return (
         "coalesce(feedback.verdict, '') AS verdict, coalesce(feedback.label, '') AS right_label FROM outcomes"
-        " LEFT JOIN said.feedback ON feedback.model = outcomes.model AND feedback.key = outcomes.key"
+        f" LEFT JOIN {feedback} AS feedback ON feedback.model = outcomes.model AND feedback.key = outcomes.key"
     )
 
 
@@ -254,48 +217,3 @@ def _text(body: bytes | None) -> str | None:
         return body.decode()
     except UnicodeDecodeError:
         return b64encode(body).decode()
-
-
-_EXPORTED = (*OUTCOMES, "verdict", "right_label")
-
-
-def _csv(rows: Iterator[dict[str, Any]]) -> Iterator[bytes]:
-    buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, _EXPORTED)
-    writer.writeheader()
-    for row in rows:
-        writer.writerow(row)
-        if buffer.tell() > 65_536:
-            yield buffer.getvalue().encode()
-            buffer.seek(0)
-            buffer.truncate()
-    yield buffer.getvalue().encode()
-
-
-def _ndjson(rows: Iterator[dict[str, Any]]) -> Iterator[bytes]:
-    for row in rows:
-        yield msgspec.json.encode(row) + b"\n"
-
-
-def _parquet(rows: Iterator[dict[str, Any]]) -> Iterator[bytes]:
-    try:
-        import pyarrow as arrow  # heavy, and only for this
-        from pyarrow import parquet
-    except ImportError:
-        raise MissingExtra("pyarrow", "parquet") from None
-    schema = arrow.schema([(name, getattr(arrow, _KINDS.get(name, "string"))()) for name in _EXPORTED])
-    with tempfile.TemporaryFile() as file:
-        with parquet.ParquetWriter(file, schema) as writer:
-            while part := list(islice(rows, 10_000)):
-                writer.write_table(arrow.Table.from_pylist(part, schema))
-        file.seek(0)
-        while data := file.read(65_536):
-            yield data
-
-
-_KINDS = {
-    **dict.fromkeys(("at", "ms", "limit_ms", "queue_ms", "prepare_ms", "infer_ms", "finish_ms"), "float64"),
-    **dict.fromkeys(("predicted_ms", "confidence"), "float64"),
-    **dict.fromkeys(("status", "members", "of_members", "batch", "size", "disagreed"), "int64"),
-}
-"""Columns of a Parquet file that are no texts."""

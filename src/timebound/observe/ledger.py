@@ -13,8 +13,9 @@ import re
 import sqlite3
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,10 @@ _OUTCOMES_OF, _BESIDE = re.compile(r"\d{8}T\d{6}-\d{1,6}"), ("minutes", "feedbac
 _MAKE = f"""
 CREATE TABLE IF NOT EXISTS outcomes ({", ".join(OUTCOMES)});
 CREATE INDEX IF NOT EXISTS by_key ON outcomes(key) WHERE key != '';
+CREATE INDEX IF NOT EXISTS by_at ON outcomes(at);
+CREATE INDEX IF NOT EXISTS by_request ON outcomes(request);
+CREATE INDEX IF NOT EXISTS by_user ON outcomes(user) WHERE user != '';
+CREATE INDEX IF NOT EXISTS by_confidence ON outcomes(confidence) WHERE confidence IS NOT NULL;
 """
 _MAKE_MINUTES = """
 CREATE TABLE IF NOT EXISTS minutes (minute INTEGER, model, version, quality, source, code, count INTEGER,
@@ -75,9 +80,19 @@ def open_file(file: Path, make: str) -> sqlite3.Connection:
     return connection
 
 
+@lru_cache(10_000)
+def begin_of(stem: str) -> float | None:
+    """When the hour of a file of outcomes began, by its name; None of others, which somebody put there."""
+    try:
+        hour = time.strptime(stem[:11], "%Y%m%dT%H") if _OUTCOMES_OF.fullmatch(stem) else None
+    except ValueError:
+        return None
+    return None if hour is None else float(calendar.timegm(hour))
+
+
 def files(folder: Path) -> list[Path]:
-    """The files of outcomes, the oldest first; others that somebody put there are left alone."""
-    return sorted(file for file in folder.glob("*.sqlite") if _OUTCOMES_OF.fullmatch(file.stem))
+    """The files of outcomes, the oldest first; others are left alone."""
+    return sorted(file for file in folder.glob("*.sqlite") if begin_of(file.stem) is not None)
 
 
 def _sizes(folder: Path) -> dict[str, int]:
@@ -86,7 +101,7 @@ def _sizes(folder: Path) -> dict[str, int]:
     with os.scandir(folder) as entries:
         for entry in entries:
             name, ending, _ = entry.name.partition(_ENDING)
-            if ending and (name in _BESIDE or _OUTCOMES_OF.fullmatch(name)):
+            if ending and (name in _BESIDE or begin_of(name) is not None):
                 with suppress(FileNotFoundError):
                     sizes[name + ending] += entry.stat().st_size
     return sizes
@@ -182,9 +197,11 @@ class Ledger:
         """Whole files go, the oldest first, beyond the bytes or the age."""
         sizes = _sizes(self.folder)
         total = sum(sizes.values())
-        for name in sorted(name for name in sizes if _OUTCOMES_OF.fullmatch(name.removesuffix(_ENDING))):
-            file = self.folder / name
-            is_old = _begin_of(file) + 3600 < now - self._most_s
+        for name in sorted(sizes):
+            file, begin = self.folder / name, begin_of(name.removesuffix(_ENDING))
+            if begin is None:
+                continue
+            is_old = begin + 3600 < now - self._most_s
             if file == self._file or not (is_old or total > self._most_bytes):
                 break
             total -= sizes[name]
@@ -228,10 +245,6 @@ def _has_outcomes(file: Path) -> bool:
         return False
 
 
-def _begin_of(file: Path) -> float:
-    return float(calendar.timegm(time.strptime(file.name[:11], "%Y%m%dT%H")))
-
-
 def _in_one(connection: sqlite3.Connection, statement: str, rows: Iterable[tuple[Any, ...]]) -> None:
     connection.execute("BEGIN")
     try:
@@ -249,9 +262,14 @@ def read_only(file: Path) -> sqlite3.Connection:
     return connection
 
 
-def each_connection(folder: Path, *, newest_first: bool = True) -> Iterator[tuple[Path, sqlite3.Connection]]:
-    """Every file of outcomes in turn, open to be read; one that goes meanwhile, or is none, is left out."""
+def each_connection(
+    folder: Path, has_hour: Callable[[float], bool], *, newest_first: bool = True
+) -> Iterator[tuple[Path, sqlite3.Connection]]:
+    """Every file of outcomes of such hours in turn, to be read; one that goes meanwhile, or is none, is left out."""
     for file in reversed(files(folder)) if newest_first else files(folder):
+        begin = begin_of(file.stem)
+        if begin is None or not has_hour(begin):
+            continue
         try:
             connection = read_only(file)
             connection.execute("SELECT 1 FROM outcomes LIMIT 1")
