@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from functools import cache
 from itertools import count
+from typing import Any
 
 import uvloop
 
@@ -28,6 +29,8 @@ CROWD = 800
 """Connections of the kind whose number is the harm; one address may have 1,024."""
 
 FORM_BODY = 9_000_000
+_LIGHT_BODY = 250_000
+"""Less than what is always read in another process."""
 
 _PIECE = 125_000
 _BOUNDARY = b"x" * 70
@@ -67,8 +70,9 @@ async def _chunks(writer: asyncio.StreamWriter) -> None:
 
 
 async def _fields(writer: asyncio.StreamWriter) -> None:
-    """A JSON body of very many fields, with a key, so that it has to be compared."""
-    body = _many_fields()
+    """A JSON body that is hard to compare, with a key, so that it has to be: very many fields, or all but heavy."""
+    kinds = _hard_to_compare()
+    body = kinds[next(_turns) % len(kinds)]
     head = _POST + b"Content-Type: application/json\r\nIdempotency-Key: k%d\r\n" % next(_turns)
     await _send(writer, head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
     await asyncio.sleep(0.5)
@@ -126,9 +130,13 @@ _turns = count()
 
 
 @cache
-def _many_fields() -> bytes:
-    fields = {f"{number:x}": number for number in range(100_000)}
-    return json.dumps({"values": [1.0], **fields}, separators=(",", ":")).encode()
+def _hard_to_compare() -> tuple[bytes, ...]:
+    """A megabyte of fields, and bodies of up to a quarter: the more that is hard, the smaller it may be to be light."""
+    texts = [escaped * (_LIGHT_BODY // len(escaped)) for escaped in ('"', "\\", "\n", "e-")]
+    names = {f"{number}" + '"' * (_LIGHT_BODY // 800): 1.5 for number in range(400)}
+    fields = [{f"{number:x}": number for number in range(count)} for count in (100_000, 1_500)]
+    more: list[dict[str, Any]] = [*fields, names, *({"more": [1.5, text[: _LIGHT_BODY // 2]]} for text in texts)]
+    return tuple(json.dumps({"values": [1.0], **each}, separators=(",", ":")).encode() for each in more)
 
 
 async def _abuse_for_ever(port: int, harm: Harm, *, is_stubborn: bool) -> None:
