@@ -58,7 +58,7 @@ class Releases:
     async def scale(self, workers: int, supervisor: Supervisor) -> None:
         """Have so many workers, in a new generation; raises `SetupError` if it cannot be loaded."""
         async with self._turn:
-            if supervisor.workers_up != workers:
+            if supervisor.workers_wanted != workers:  # of those, some may be about to be replaced
                 await supervisor.reload(msgspec.structs.replace(supervisor.plan, workers=workers))
 
     async def _reload_in_turn(self, supervisor: Supervisor) -> list[str]:

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import pytest
 from tests.live.gate import Gate
+from tests.live.stages import Stages, kill
 from tests.redis_server import RedisServer
 
 import timebound as tb
@@ -108,6 +109,36 @@ def test_it_binds_no_port_and_leaves_no_process() -> None:
 def test_a_deadline_that_is_none_is_refused(deadline: Any) -> None:
     with pytest.raises(RequestError, match="give a number of seconds above zero"):
         asked("echo.py", lambda gateway: gateway.ask("echo", {"value": 1}, deadline=deadline))
+
+
+def test_fewer_workers_are_fewer_even_while_one_is_being_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STEPS", str(tmp_path))
+    stages = Stages(tmp_path)
+
+    def workers(gateway: tb.Gateway) -> list[dict[str, Any]]:
+        return [each for each in gateway.status()["workers"] if not each["is_understudy"] and not each["is_leaving"]]
+
+    async def until(gateway: tb.Gateway, count: int, generation: int) -> list[int]:
+        async with asyncio.timeout(20.0):
+            while [each["generation"] for each in workers(gateway) if each["is_up"]] != [generation] * count:
+                await asyncio.sleep(0.02)
+        return [each["pid"] for each in workers(gateway)]
+
+    async def run() -> None:
+        async with tb.Gateway(MODELS / "steps.py", workers=2, profiles="none") as gateway:
+            pids = await until(gateway, 2, 1)
+            with stages.held("load") as open_gate:
+                kill(pids[0])  # who is to replace it cannot load yet
+                await until(gateway, 1, 1)
+                scaling = asyncio.create_task(gateway.scale(1))
+                await asyncio.sleep(0)
+                open_gate()
+                await scaling
+            assert len(await until(gateway, 1, 2)) == 1
+
+    asyncio.run(run())
 
 
 def _is_left(pids: list[int]) -> bool:

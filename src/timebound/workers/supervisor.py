@@ -82,6 +82,11 @@ class Supervisor:
         return sum(worker.is_up for worker in self._workers.values() if worker.role is Role.WORKER)
 
     @property
+    def workers_wanted(self) -> int:
+        """Workers that there are to be: who dies is replaced."""
+        return self._generation.wanted
+
+    @property
     def slots_up(self) -> int:
         """Batches that can run at once now."""
         return sum(len(worker.slots) for worker in self._workers.values() if worker.is_up)
