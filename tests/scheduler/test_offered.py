@@ -37,6 +37,20 @@ def test_work_counts_with_all_members_and_also_if_it_is_refused(members: int, ea
     assert offered.count(made.view(3.0)) == offered.seconds
 
 
+def test_a_request_that_is_refused_and_offered_again_counts_once() -> None:
+    made, offered = scheduler(), Offered()
+    made.add_model(ModelSpec("full", deadline_s=1.0, max_queue=1))
+    first, second = (Ticket(number, "full", 2.0, 1.0) for number in range(2))
+    assert made.offer(first, 1.0) is None
+    each_s = offered.count(made.view(1.0))
+    verdict = made.offer(second, 1.0)
+    assert verdict is not None
+    assert verdict.reason == "queue_full"
+    made.withdraw(first)
+    assert made.offer(second, 1.0) is None
+    assert offered.count(made.view(1.0)) == pytest.approx(2 * each_s)
+
+
 def test_what_waits_is_told_in_seconds_of_all_slots() -> None:
     made = scheduler(slots=2)
     assert waiting_s(made.view(1.0)) == 0.0

@@ -59,7 +59,7 @@ class Scheduler(Roster, Recovery):
             return self._trouble.offer(ticket)
         served = self._models[ticket.model]
         lane = served.lane(ticket.size)
-        if not ticket.is_retry:
+        if not (ticket.is_retry or ticket.is_counted):
             served.count(ticket, lane)
         verdict = self._verdict(served, lane, ticket, now)
         if verdict is None:

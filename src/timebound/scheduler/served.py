@@ -84,7 +84,7 @@ class Served:
 
     def count(self, ticket: Ticket, lane: Lane) -> None:
         """Take note of one more request."""
-        bucket = length_bucket(ticket.size)
+        ticket.is_counted, bucket = True, length_bucket(ticket.size)
         self.lengths[bucket] = self.lengths.get(bucket, 0.0) + 1.0
         lane.offered += 1
         self.arrived_s += self.item_s(lane)

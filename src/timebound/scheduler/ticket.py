@@ -58,6 +58,7 @@ class Ticket(msgspec.Struct, eq=False):
     priority: int = 0
     is_retry: bool = False  # its user has been failed before, or has gone: it ranks behind every first attempt
     members_done: int = 0
+    is_counted: bool = False  # among what was offered, even if it is offered again
     losses: int = 0  # batches that died under this ticket
     is_kin: bool = False  # it was a suspect from the start, for what it has in common with those that were guilty
     can_wait: bool = False  # it is not run in the last worker that others need, even if its time runs out
