@@ -95,10 +95,15 @@ class State(ServerState):
 
     def _next(self) -> None:
         connection = self._laborious[0]
-        connection.read_on()
-        self._laborious.popleft()
-        if self._laborious:
-            connection.loop.call_later(_PAUSE_S, self._next)
+        try:
+            connection.read_on()
+        except BaseException:
+            connection.transport.abort()  # what cannot be read on is over, as it is when its bytes come; others go on
+            raise
+        finally:
+            self._laborious.popleft()
+            if self._laborious:
+                connection.loop.call_later(_PAUSE_S, self._next)
 
 
 class Holds(Protocol):
