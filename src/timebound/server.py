@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Protocol
 
@@ -62,6 +63,13 @@ class Front(Protocol):
     def gauges(self) -> dict[str, tuple[str, Callable[[], float]]]: ...
 
 
+class Notes(Protocol):
+    """Takes note of requests, in a thread of its own."""
+
+    def start(self) -> None: ...
+    def stop(self) -> None: ...
+
+
 FRONTS: tuple[Callable[..., Front | None], ...] = (HttpFront, rpc_front)
 """Every way in, the main one first. Each gets the gateway, the options and the gate; None: it is not wanted."""
 
@@ -92,26 +100,26 @@ class Server:
             gateway.events, lambda now: Look(*gateway.load(now)), is_told=config.logs_json, tally=tally
         )
         self.metrics.gauges |= self.signals.gauges()
-        self._access_log: AccessLog | None = None
+        access_log = None
         if config.access_log:
             models = gateway.catalogue.models
-            self._access_log = AccessLog(gateway.events, keys=config.access_log_keys, models=models)
+            access_log = AccessLog(gateway.events, keys=config.access_log_keys, models=models)
         log_life(gateway.events)
         gateway.catalogue.listen(warn_if_slow, lambda name, successor: None)
         versions = Versions(gateway.events, lambda: gateway.catalogue.lots, wall)
-        self._drift = _drift(config, gateway, versions)
-        self.metrics.show(self._drift)
-        self.live = Live(gateway, self.signals.read, wall, tally=tally, drift=self._drift, versions=versions)
+        drift = _drift(config, gateway, versions)
+        self.metrics.show(drift)
+        self.live = Live(gateway, self.signals.read, wall, tally=tally, drift=drift, versions=versions)
         self.metrics.gauges["live_watchers"] = ("Pages that show the server live.", lambda: len(self.live.stream))
-        self._journal = _journal(config, gateway)
-        if self._journal is not None:
-            self.metrics.counts |= self._journal.counts()
-        self._traces = _traces(config, gateway)
-        if self._traces is not None:
-            self.metrics.counts |= self._traces.counts()
-        kept = None
-        if self._journal is not None:
-            kept = Kept(self._journal, History(self._journal.folder), filter_of, FORMATS)
+        journal, traces, kept = _journal(config, gateway), _traces(config, gateway), None
+        if journal is not None:
+            self.metrics.counts |= journal.counts()
+            kept = Kept(journal, History(journal.folder), filter_of, FORMATS)
+        if traces is not None:
+            self.metrics.counts |= traces.counts()
+        notes: tuple[Notes | None, ...] = (access_log, journal, traces, drift)
+        self._notes = [each for each in notes if each is not None]
+        self._writing = ExitStack()
         self._gate = Gate(
             keys=config.keys,
             max_held=config.max_held or max(256_000_000, 4 * config.max_body),
@@ -142,27 +150,28 @@ class Server:
         return self.fronts[0].address
 
     async def start(self) -> None:
-        """Listen, and have the first worker up; raises `SetupError` if either cannot be."""
+        """Listen, and have the first worker up; raises `SetupError` if either cannot be, and leaves nothing behind."""
+        try:
+            await self._open()
+        except BaseException:
+            self._stop_accepting()
+            await self._close(0)
+            self._writing.close()
+            raise
+        self._ticker = asyncio.create_task(self._tick())
+        _quiet_collector()
+
+    async def _open(self) -> None:
         for front in self.fronts:
             front.bind()
-        if self._access_log is not None:
-            self._access_log.start()
-        if self._journal is not None:
-            self._journal.start()
-        if self._traces is not None:
-            self._traces.start()
-        self._drift.start()
+        for each in self._notes:
+            each.start()
+            self._writing.callback(each.stop)
         # Probes are answered while models load: live, not ready.
         for front in self.fronts:
             await front.open()
             log.debug("listening", extra={"at": front.address})
-        try:
-            await self.gateway.start()
-        except BaseException:
-            await self._close(0)
-            raise
-        self._ticker = asyncio.create_task(self._tick())
-        _quiet_collector()
+        await self.gateway.start()
 
     async def _tick(self) -> None:
         while True:
@@ -185,8 +194,7 @@ class Server:
         # Nobody new: readiness turns false, requests on open connections are refused, then the ports close.
         self.gateway.close()
         self.live.stream.close()
-        for front in self.fronts:
-            front.stop_accepting()
+        self._stop_accepting()
         # What was accepted is answered; its workers must still be there for that.
         await self.gateway.drain()
         cut_off = self.gateway.requests.waiting
@@ -194,15 +202,15 @@ class Server:
         cut_off += await self._close(max(min(_LAST_WORD_S, grace_s), end - self.gateway.clock.now()))
         if self._ticker is not None:
             self._ticker.cancel()
-        await self.gateway.stop()
-        if self._access_log is not None:
-            self._access_log.stop()
-        if self._journal is not None:
-            self._journal.stop()
-        if self._traces is not None:
-            self._traces.stop()
-        self._drift.stop()
+        try:
+            await self.gateway.stop()
+        finally:
+            self._writing.close()
         return cut_off
+
+    def _stop_accepting(self) -> None:
+        for front in self.fronts:
+            front.stop_accepting()
 
     async def _close(self, patience_s: float) -> int:
         return sum(await asyncio.gather(*(front.close(patience_s) for front in self.fronts)))

@@ -59,6 +59,11 @@ class Further:
         assert self._socket is not None
         await self.listener.open(self._socket)
 
+    def let_go(self) -> None:
+        """Give the port back, also if it was never opened."""
+        if self._socket is not None:
+            self._socket.close()
+
 
 class HttpFront:
     """One port. `reload` is what the operator's call does; `metrics` what /metrics shows."""
@@ -201,7 +206,15 @@ class HttpFront:
         if self._operators_socket is not None:
             self._operators_socket.remove()
         listeners = [self._listener, self._operators, *(further.listener for further in self._further)]
-        return sum(await asyncio.gather(*(listener.close(patience_s) for listener in listeners)))
+        cut_off = sum(await asyncio.gather(*(listener.close(patience_s) for listener in listeners)))
+        # An opened one is closed already; one that was only bound, because the start failed, is not.
+        if self._socket is not None:
+            self._socket.close()
+        if self._operators_socket is not None:
+            self._operators_socket.sock.close()
+        for further in self._further:
+            further.let_go()
+        return cut_off
 
     def read_again(self) -> None:
         """Take the certificate as its files have it now; raises `SetupError`."""
