@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from benchmarks.tools.upstack import UpStack
 from tests.live.serving import MODELS, Serving, eventually
 
 pytestmark = pytest.mark.live
@@ -41,3 +43,13 @@ def test_a_server_that_may_use_one_core_of_several_takes_one_slot(group: Path) -
     with Serving(MODELS / "echo.py") as serving:
         eventually(lambda: serving.gauge("slots_up") >= 1, "a slot")
         assert (len(serving.workers()), serving.gauge("slots_up")) == (1, 1)
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="a limit of one core is none here")
+@pytest.mark.skipif(
+    not shutil.which("redis-server") or not shutil.which("nginx", path="/usr/sbin:/usr/bin"),
+    reason="nginx or redis-server is not installed",
+)
+def test_two_servers_of_a_stack_that_may_use_one_core_of_several_share_that_one(group: Path) -> None:
+    with UpStack() as stack:
+        assert len({frozenset(os.sched_getaffinity(pid)) for pid in stack.servers()}) == 1

@@ -17,7 +17,7 @@ from timebound.config import Config
 from timebound.errors import SetupError
 from timebound.stack.part import Part, _tied_to_us
 from timebound.stack.ports import check_free, has_port
-from timebound.stack.stack import configuration, share_of
+from timebound.stack.stack import allowed, configuration, share_of
 
 _NGINX = shutil.which("nginx") or "/usr/sbin/nginx"
 
@@ -59,6 +59,22 @@ def test_cores_are_divided_evenly_and_shared_where_they_are_too_few(
     cores: list[int], replicas: int, shares: list[set[int]]
 ) -> None:
     assert [share_of(cores, place, replicas) for place in range(replicas)] == shares
+
+
+@pytest.mark.parametrize(
+    ("usable", "count", "place", "divided"),
+    [
+        ([0, 1, 2, 3], 4, 7, [0, 1, 2, 3]),
+        ([0, 1, 2, 3], 2, 0, [0, 1]),
+        ([0, 1, 2, 3], 2, 1, [2, 3]),
+        ([0, 1, 2, 3], 3, 1, [0, 1, 3]),
+        ([5], 1, 9, [5]),
+    ],
+)
+def test_no_more_cores_are_divided_than_the_quota_allows(
+    usable: list[int], count: int, place: int, divided: list[int]
+) -> None:
+    assert allowed(usable, count, place) == divided
 
 
 def test_a_taken_port_is_told_with_whose_it_should_be_and_a_free_one_is_left_free() -> None:

@@ -17,6 +17,7 @@ import msgspec
 from timebound.clock import Clock
 from timebound.config import Config
 from timebound.errors import SetupError
+from timebound.machine.cores import cores
 from timebound.stack.part import Part
 from timebound.stack.ports import check_free
 from timebound.stack.workers import children, takes_requests
@@ -52,6 +53,7 @@ class Stack:
         self._plan = plan
         self._clock = clock
         self._folder = folder
+        self._cores = allowed(sorted(os.sched_getaffinity(0)), cores(), os.getpid())
         config = plan.config
         self.address = f"http://{config.host}:{config.port}"
         """Where nginx listens."""
@@ -174,7 +176,7 @@ class Stack:
             is_there=lambda: _answers((_HOST, port), ask, b"HTTP/1.1 200"),
             clock=self._clock,
             port=port,
-            cores=share_of(sorted(os.sched_getaffinity(0)), number - 1, max(number, self._plan.replicas)),
+            cores=share_of(self._cores, number - 1, max(number, self._plan.replicas)),
         )
 
     def _nginx(self) -> Part:
@@ -196,7 +198,7 @@ def configuration(config: Config, addresses: Sequence[str], folder: Path) -> str
     servers = "\n".join(f"        server {address} max_fails=2 fail_timeout=1s;" for address in addresses)
     return Template((_HERE / "nginx.conf").read_text()).substitute(
         folder=folder,
-        processes=max(1, len(os.sched_getaffinity(0)) // 2),
+        processes=max(1, cores() // 2),
         servers=servers,
         listen=f"{config.host}:{config.port}",
         about="Written by `timebound up`; it goes when that ends.",
@@ -208,6 +210,15 @@ def limits(config: Config) -> dict[str, object]:
     """What the servers allow, and nginx before them."""
     times = {name: f"{1000 * getattr(config, name):.0f}ms" for name in ("read_timeout", "write_timeout", "keep_alive")}
     return {"max_body": config.max_body, "patience": f"{int(config.max_deadline) + 5}s", **times}
+
+
+def allowed(usable: Sequence[int], count: int, place: int) -> list[int]:
+    """Those to divide, if a quota allows only so many of them; which ones, differs by `place`.
+
+    A server counts the cores that it may run on, and knows the quota, but not who shares it.
+    """
+    start = place * count % len(usable)
+    return sorted([*usable[start:], *usable[:start]][:count])
 
 
 def share_of(cores: Sequence[int], place: int, replicas: int) -> set[int]:
