@@ -11,6 +11,7 @@ import pytest
 from benchmarks.serving import abuse, fuzz, once
 from benchmarks.tools.abusers import ABUSERS
 from benchmarks.tools.bars import Bar, conclude, judge, zero
+from benchmarks.tools.images import beside_the_contest
 
 ROOT = Path(__file__).parents[1] / "benchmarks"
 SERVING = sorted(path.stem for path in (ROOT / "serving").glob("*.py") if path.stem != "__init__")
@@ -135,3 +136,14 @@ def test_names_of_bars_are_names_of_figures() -> None:
     assert {bar.name for bar in abuse.BARS} <= set(abuse.figures(seen))
     assert {bar.name for bar in fuzz.BARS} <= set(fuzz.figures({"http": fuzz.Seen()}))
     assert {bar.name for bar in once.BARS} <= set(ONCE_GOOD)
+
+
+def test_images_that_were_built_are_shown_beside_those_of_the_contest() -> None:
+    figures = {"rebuild_model_s": 8.6, "rebuild_code_s": 9.3, "image_mb": 424.0}
+    rows = beside_the_contest({**figures, "unanswered": 0}).splitlines()[1:]
+    assert [row.split() for row in rows] == [
+        ["rebuild_model_s", "8.6", "31.0", "11.0"],
+        ["rebuild_code_s", "9.3", "31.0", "11.0"],
+        ["image_mb", "424.0", "5,400.0", "2,750.0"],
+    ]
+    assert beside_the_contest({"unanswered": 0}) == ""

@@ -3,12 +3,14 @@
 Parts: `cost` (10 ms of work per item, one replica, beside `timebound serve`; echo, beside the echo of Ray alone),
 `overload` (1.2x of two replicas that share a Redis; clients leave at 250 ms and send again, twice), `reload` (another
 user_config at half load), `surge` (new code at half load: new replicas before the old ones go), `kill` (kill -9 of one
-of them at half load) and `nodes` (a head and two nodes in networks of their own, a replica on each: the overload again,
-and every process of one node killed at 0.4 times the load). Ray's ingress, the replicas, Redis and the clients share
-the cores. `nodes` needs root and iproute2, and is left out where it cannot run.
+of them at half load), `scale` (Ray's autoscaler by our policy: 1.5 times what one replica can do, until there are two,
+for whom that is 0.75) and `nodes` (a head and two nodes in networks of their own, a replica on each: the overload
+again, and every process of one node killed at 0.4 times the load). Ray's ingress, the replicas, Redis and the clients
+share the cores. `nodes` needs root and iproute2, and is left out where it cannot run.
 
 The exit code is 1 if Ray takes more than a twentieth of the throughput or more than 2 ms, if a request is not answered,
-computed twice or, but for one in a thousand, late; if a reload makes one late; or if a dead replica or node makes more
+computed twice or, but for one in a thousand, late; if a reload makes one late; if the second replica is not started
+within 15 s, or one is taken away under the same load; or if a dead replica or node makes more
 late, or has more computed twice, than can have been in work there.
 """
 
@@ -38,12 +40,13 @@ from benchmarks.tools.namespaces import Namespace, join, may_make_networks
 from benchmarks.tools.openloop import DEADLINE_S, Record, drive
 from benchmarks.tools.processes import Absent, Server, StartError
 from benchmarks.tools.ray_cluster import Cluster, is_installed, timebound_app
+from benchmarks.tools.ray_scaling import watch_scaling
 from benchmarks.tools.seen import SEEN_ENV, count_seen, repeats
 from benchmarks.tools.services import Redis, RedisByFile
 from timebound.lab.load.attempts import End
 from timebound.lab.load.schedule import Phase
 
-PARTS = ("cost", "overload", "reload", "surge", "kill", "nodes")  # `kill` leaves one replica
+PARTS = ("cost", "overload", "reload", "surge", "kill", "scale", "nodes")  # `kill` leaves one replica
 OVERLOAD = 1.2
 HALF = 0.5
 # What one node can do when the other is gone.
@@ -66,6 +69,8 @@ BARS = (
     # Of what can have been in work at the dead one: its share of what comes within a deadline.
     Bar("ray_kill_late_of_flight", at_most=1),
     Bar("ray_kill_twice_of_flight", at_most=1),
+    Bar("ray_scale_up_s", at_most=15, is_quick=False),
+    *zero("ray_scale_downs"),
     *zero("ray_nodes_unanswered", "ray_nodes_twice"),
     Bar("ray_nodes_late_share", at_most=0.001, is_quick=False),
     *zero("ray_node_lost_unanswered"),
@@ -89,10 +94,13 @@ class Plan:
     closed_s: float
     overload_s: float
     fault_s: float
+    before_scale_s: float
+    """The load is told over ten seconds: so long a usual one, before it is too much."""
+    scale_s: float
 
 
-FULL = Plan(rounds=3, closed_s=4.0, overload_s=30.0, fault_s=20.0)
-QUICK = Plan(rounds=1, closed_s=0.6, overload_s=3.0, fault_s=4.5)
+FULL = Plan(rounds=3, closed_s=4.0, overload_s=30.0, fault_s=20.0, before_scale_s=12.0, scale_s=80.0)
+QUICK = Plan(rounds=1, closed_s=0.6, overload_s=3.0, fault_s=4.5, before_scale_s=1.5, scale_s=20.0)
 
 
 class Run:
@@ -109,9 +117,12 @@ class Run:
 
     def all(self) -> dict[str, float]:
         """Every part that was asked for."""
-        here = [part for part in self._parts if part != "nodes"]
+        here = [part for part in self._parts if part not in ("scale", "nodes")]
         if here:
             self._on_one_node(here)
+        if "scale" in self._parts:
+            say(f"scale: one replica with 1.5 times its work, for {self._plan.scale_s:.0f} s")
+            self.figures |= watch_scaling(self._plan.before_scale_s, self._plan.scale_s, self._seed)
         if "nodes" in self._parts:
             try:
                 self._nodes()
@@ -153,7 +164,12 @@ class Run:
                 rows.add("ray_c1_added_ms", added - alone)
                 rows.add("ray_echo_rps", _rps(echo, 50, plan.closed_s))
                 rows.add("ray_echo_c1_ms", measure(echo, 1, plan.closed_s).p50_ms)
-        self.figures |= rows.medians()
+                before_s = self._cluster.cpu_s()
+                rays_rps = _rps(rays_echo, 50, plan.closed_s)
+                used_s = self._cluster.cpu_s() - before_s
+                rows.add("rays_echo_rps", rays_rps)
+                rows.add("rays_echo_core_ms", 1e3 * used_s / max(1.0, rays_rps * plan.closed_s))
+        self.figures |= rows.medians() | {"ray_node_mb": round(self._cluster.memory_mb())}
 
     def _overload(self) -> None:
         self._overloaded("ray_", self._capacity())

@@ -34,7 +34,7 @@ from benchmarks.tools.callers import give_up_on
 from benchmarks.tools.commandline import Failed, add_choice, finish, options_parser, say
 from benchmarks.tools.composed import Composed
 from benchmarks.tools.engine import Engine
-from benchmarks.tools.images import BUILT, pack, time_builds
+from benchmarks.tools.images import BUILT, beside_the_contest, pack, time_builds
 from benchmarks.tools.load import answers_right, free_port
 from benchmarks.tools.namespaces import may_make_networks
 from benchmarks.tools.openloop import DEADLINE_S, Record, drive
@@ -93,6 +93,8 @@ BARS = (
     Bar("rebuild_code_s", at_most=15),
     Bar("scale_up_s", at_most=15),
     Bar("scale_up_ray_s", at_most=15),
+    # It asks every 15 s: as long as that later, at the worst.
+    Bar("scale_up_hpa_s", at_most=30),
     # A short run begins while the signals are still of what was before.
     Bar("scale_flaps", at_most=0, is_quick=False),
     *zero("guest_exceptions", "guest_workers_lost", "guest_failed"),
@@ -294,6 +296,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Failed as failure:
         return failure.code
     print(table(figures), "\n")
+    print(beside_the_contest(figures), end="")
     return conclude("ship", options, figures, BARS)
 
 

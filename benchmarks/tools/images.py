@@ -3,12 +3,15 @@
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from benchmarks.tools.commandline import say
 from benchmarks.tools.engine import Engine
 from timebound import demo
 
+# What is told of the two images of the contest system that Timebound grew from: the larger one and the smaller one.
+CONTEST = {"rebuild_model_s": (31.0, 11.0), "rebuild_code_s": (31.0, 11.0), "image_mb": (5400.0, 2750.0)}
 BUILT = tuple(f"localhost/handwriting:{number}" for number in (1, 2, 3))
 
 
@@ -43,3 +46,13 @@ def time_builds(engine: Engine, folder: Path) -> tuple[dict[str, float], Path]:
         "image_mb": round(engine.megabytes(BUILT[2]), 1),
     }
     return figures, wheel
+
+
+def beside_the_contest(figures: Mapping[str, float]) -> str:
+    """The same figures of the contest's images beside ours; nothing if no image was built."""
+    if not CONTEST.keys() <= figures.keys():
+        return ""
+    rows = [f"{'':16} {'this image':>12} {'contest, larger':>18} {'smaller':>10}"]
+    for name, (larger, smaller) in CONTEST.items():
+        rows.append(f"{name:16} {figures[name]:>12,.1f} {larger:>18,.1f} {smaller:>10,.1f}")
+    return "\n".join(rows) + "\n"

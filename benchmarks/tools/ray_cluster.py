@@ -20,6 +20,7 @@ from benchmarks.tools.load import HOST, free_port
 from benchmarks.tools.namespaces import Namespace
 from benchmarks.tools.processes import StartError
 from timebound.lab.load.launch import die_with_parent
+from timebound.lab.load.processes import pss_mib, stat_of
 
 START_S = 90.0
 _TAG = "RAY_CLUSTER_TAG"
@@ -54,7 +55,8 @@ def is_installed() -> bool:
 class Cluster:
     """One head node, entered when it takes applications. `variables` come on top of `NODE`.
 
-    In a `network` of its own it has the address `host` there; then `add_node` can give it nodes in other networks.
+    With its `dashboard` it takes `serve deploy`. In a `network` of its own it has the address `host` there; then
+    `add_node` can give it nodes in other networks.
     """
 
     def __init__(
@@ -64,7 +66,9 @@ class Cluster:
         *,
         host: str = HOST,
         network: Namespace | None = None,
+        dashboard: bool = False,
     ) -> None:
+        self._dashboard = free_port() if dashboard else None
         self._folder = tempfile.TemporaryDirectory(prefix="tbray-")  # short: Ray's sockets lie below it
         self._tag = uuid4().hex
         self._host = host
@@ -74,6 +78,8 @@ class Cluster:
         self.port = free_port()
         """Where its ingress listens."""
         own = {_TAG: self._tag, "RAY_ADDRESS": self._address, "RAY_AUTH_TOKEN": token_hex(32)}
+        if dashboard:
+            own["RAY_DASHBOARD_ADDRESS"] = f"http://{host}:{self._dashboard}"
         self.environment = {**os.environ, **NODE, **_APART, **self._places("head"), **(variables or {}), **own}
         self._head: subprocess.Popen[bytes] | None = None
         self._nodes: list[subprocess.Popen[bytes]] = []
@@ -95,6 +101,8 @@ class Cluster:
     def __enter__(self) -> Self:
         port = self._address.rpartition(":")[2]
         small = ["--include-dashboard", "false", "--temp-dir", f"{self._folder.name}/ray"]
+        if self._dashboard is not None:
+            small[1:2] = ["true", "--dashboard-host", self._host, "--dashboard-port", str(self._dashboard)]
         self._head = self._start("head", self._network, self._host, self._cores, "--head", "--port", port, *small)
         return self
 
@@ -178,6 +186,18 @@ class Cluster:
                     found[int(entry.name)] = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
         return found
 
+    def replicas(self) -> int:
+        """How many replicas of Serve have a process."""
+        return sum(what.startswith("ray::ServeReplica") for what in self.processes().values())
+
+    def cpu_s(self) -> float:
+        """Processor time that everything which lives here has taken so far."""
+        return sum(int(ticks) for pid in self.processes() for ticks in stat_of(pid)[11:13]) / os.sysconf("SC_CLK_TCK")
+
+    def memory_mb(self) -> float:
+        """Memory of everything here; what several share is counted once."""
+        return sum(map(pss_mib, self.processes())) * 2**20 / 1e6
+
     def said(self) -> str:
         """The last lines of the head, of `serve run`, and of every replica."""
         files = [*Path(self._folder.name).glob("*.log"), *Path(self._folder.name).glob("ray/session_*/logs/worker*err")]
@@ -203,6 +223,7 @@ class Cluster:
 def timebound_app(target: Path, replicas: int = 1, *, cores: float = 1, **more: Any) -> dict[str, Any]:
     """An application for `deploy`; `options`, `user_config` and others are given by name."""
     args = {"target": str(target), "profiles": "none", "workers": 1, **more.pop("options", {})}
-    deployment = {"name": "Timebound", "num_replicas": replicas, "ray_actor_options": {"num_cpus": cores}, **more}
+    count = {} if "autoscaling_config" in more else {"num_replicas": replicas}
+    deployment = {"name": "Timebound", **count, "ray_actor_options": {"num_cpus": cores}, **more}
     what = {"import_path": "timebound.ray:app", "args": args, "deployments": [deployment]}
     return {"name": "default", "route_prefix": "/", **what}

@@ -161,35 +161,42 @@ def _dashboard(body: str, made: set[tuple[str, str]]) -> str:
 
 # ---------------------------------------------------------------------- Ray Serve, whose own schema takes unknown keys
 
-_SERVE = {"applications", "grpc_options", "http_options", "logging_config", "proxy_location", "target_capacity"}
-_HTTP = {"host", "keep_alive_timeout_s", "port", "request_timeout_s", "root_path"}
-_APPLICATION = {"args", "deployments", "import_path", "logging_config", "name", "route_prefix", "runtime_env"}
-_DEPLOYMENT = {"autoscaling_config", "graceful_shutdown_timeout_s", "graceful_shutdown_wait_loop_s",
-               "health_check_period_s", "health_check_timeout_s", "max_ongoing_requests", "max_queued_requests",
-               "max_replicas_per_node", "max_surge_percent", "name", "num_replicas", "ray_actor_options",
-               "user_config"}  # fmt: skip
-_ACTOR = {"accelerator_type", "memory", "num_cpus", "num_gpus", "resources", "runtime_env"}
-_SCALING = {"downscale_delay_s", "initial_replicas", "look_back_period_s", "max_replicas", "metrics_interval_s",
-            "min_replicas", "policy", "target_ongoing_requests", "upscale_delay_s"}  # fmt: skip
+RAY_KEYS = {
+    "ServeDeploySchema": {"applications", "grpc_options", "http_options", "logging_config", "proxy_location",
+                          "target_capacity"},
+    "HTTPOptionsSchema": {"host", "keep_alive_timeout_s", "port", "request_timeout_s", "root_path"},
+    "ServeApplicationSchema": {"args", "deployments", "import_path", "logging_config", "name", "route_prefix",
+                               "runtime_env"},
+    "DeploymentSchema": {"autoscaling_config", "graceful_shutdown_timeout_s", "graceful_shutdown_wait_loop_s",
+                         "health_check_period_s", "health_check_timeout_s", "max_ongoing_requests",
+                         "max_queued_requests", "max_replicas_per_node", "max_surge_percent", "name", "num_replicas",
+                         "ray_actor_options", "user_config"},
+    "RayActorOptionsSchema": {"accelerator_type", "memory", "num_cpus", "num_gpus", "resources", "runtime_env"},
+    "AutoscalingConfig": {"downscale_delay_s", "initial_replicas", "look_back_period_s", "max_replicas",
+                          "metrics_interval_s", "min_replicas", "policy", "target_ongoing_requests",
+                          "upscale_delay_s"},
+    "AutoscalingPolicy": {"policy_function", "policy_kwargs"},
+}  # fmt: skip
+"""By Ray's name of each part, the keys of it that a pack may use; a test compares them with Ray's own."""
 
 
 def serve(document: Document) -> str:
     """Keys that Serve's schema has (of Ray 2.60)."""
-    parts: list[tuple[Mapping[str, Any], set[str], str]] = [
-        (document, _SERVE, "it"),
-        (document.get("http_options", {}), _HTTP, "http_options"),
+    parts: list[tuple[Mapping[str, Any], str, str]] = [
+        (document, "ServeDeploySchema", "it"),
+        (document.get("http_options", {}), "HTTPOptionsSchema", "http_options"),
     ]
     for application in document.get("applications", ()):
-        parts.append((application, _APPLICATION, "an application"))
+        parts.append((application, "ServeApplicationSchema", "an application"))
         for deployment in application.get("deployments", ()):
             scaling = deployment.get("autoscaling_config", {})
             parts += [
-                (deployment, _DEPLOYMENT, "a deployment"),
-                (deployment.get("ray_actor_options", {}), _ACTOR, "ray_actor_options"),
-                (scaling, _SCALING, "autoscaling_config"),
-                (scaling.get("policy", {}), {"policy_function", "policy_kwargs"}, "policy"),
+                (deployment, "DeploymentSchema", "a deployment"),
+                (deployment.get("ray_actor_options", {}), "RayActorOptionsSchema", "ray_actor_options"),
+                (scaling, "AutoscalingConfig", "autoscaling_config"),
+                (scaling.get("policy", {}), "AutoscalingPolicy", "policy"),
             ]
-    return next((wrong for each in parts if (wrong := unknown(*each))), "")
+    return next((wrong for part, model, what in parts if (wrong := unknown(part, RAY_KEYS[model], what))), "")
 
 
 # ---------------------------------------------------------------------- Prometheus and Grafana

@@ -17,7 +17,7 @@ def findings(environment: Mapping[str, str]) -> Iterator[str]:
     """What costs time on this node; of its niceness the gateway speaks itself."""
     if environment.get(HAPROXY) != "1":
         yield (
-            "requests come through Ray's Python proxy, which adds about 10 ms to each and does 270 per second; "
+            "requests come through Ray's Python proxy, which adds milliseconds to each and carries few of them; "
             f"start Ray on each node with {HAPROXY}=1"
         )
     elif environment.get(OPTIMIZED) not in _TRUE:
