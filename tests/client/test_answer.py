@@ -10,7 +10,7 @@ import pytest
 from tests.client.driving import reply
 
 from timebound.client import Answer, BadRequest, Busy, CallFailed, DeadlineMissed, ModelFailed, NotFound, WrongAnswer
-from timebound.client.answer import Timings, read_answer, read_error
+from timebound.client.answer import Timings, as_kind, read_answer, read_error
 from timebound.client.message import Reply
 
 
@@ -24,7 +24,7 @@ class Strict(msgspec.Struct):
 
 
 def answer(given: Reply, kind: Any = Any) -> Answer[Any]:
-    return read_answer(given, kind, key="a", elapsed=0.1, attempts=2, server="http://a")
+    return read_answer(given, as_kind(kind), key="a", elapsed=0.1, attempts=2, server="http://a")
 
 
 def test_an_answer_says_how_it_came_about() -> None:

@@ -42,7 +42,7 @@ def doubler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_program_prints_what_is_shown(name: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
-    serving: Serving = request.getfixturevalue("doubler" if name == "arrays.py" else "mood")
+    serving: Serving = request.getfixturevalue("doubler" if name in ("arrays.py", "tensors.py") else "mood")
     nobody = f"http://127.0.0.1:{free_port()}"
     program = PROGRAMS[name].replace("http://127.0.0.1:8000", serving.url).replace("http://127.0.0.1:8001", nobody)
     (tmp_path / name).write_text(program)
@@ -64,4 +64,4 @@ def test_tritonclient_asks_the_same_file_as_the_page_on_surfaces_says(doubler: S
 
 def test_no_block_is_left_out() -> None:
     assert [kind for kind, _ in _FENCE.findall(PAGE)] == ["python", "console"] * (len(PROGRAMS) + 1)
-    assert len(PROGRAMS) == len(SHOWN) - 1 == 6
+    assert len(PROGRAMS) == len(SHOWN) - 1 == 7

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import msgspec
 
@@ -11,6 +12,8 @@ from timebound.client.message import Reply
 from timebound.types import Quality, Source
 
 Value = TypeVar("Value")
+Read: TypeAlias = Callable[[Reply], Any]
+"""Makes a value of a 200; raises `ValueError` or `TypeError` if that cannot be."""
 
 
 class Timings(msgspec.Struct, frozen=True):
@@ -26,7 +29,7 @@ class Answer(msgspec.Struct, Generic[Value], frozen=True, kw_only=True):
     """A model's answer and how it came about."""
 
     value: Value
-    """What the JSON says, as `type=` wants it; the bytes of an answer that is not JSON."""
+    """What the JSON says, as `type=` wants it; the bytes of an answer that is not JSON; of `infer` arrays by name."""
     body: bytes
     """The answer as it came."""
     media: str
@@ -59,6 +62,11 @@ class Answer(msgspec.Struct, Generic[Value], frozen=True, kw_only=True):
     def batch(self) -> int:
         """The same as `batch_size`, by the name of its header."""
         return self.batch_size
+
+    @property
+    def outputs(self) -> Value:
+        """The same as `value`, by the name that the answer to `infer` has for it."""
+        return self.value
 
 
 _FAILED = "InternalServerException"
@@ -105,13 +113,15 @@ def _texts_in(body: bytes) -> dict[str, str]:
     return {name: text for name, text in said.items() if isinstance(text, str)} if isinstance(said, dict) else {}
 
 
-def read_answer(reply: Reply, kind: Any, *, key: str | None, elapsed: float, attempts: int, server: str) -> Answer[Any]:
-    """The answer in a 200; raises `WrongAnswer` if its value is not of this kind."""
+def read_answer(
+    reply: Reply, read: Read, *, key: str | None, elapsed: float, attempts: int, server: str
+) -> Answer[Any]:
+    """The answer in a 200; raises `WrongAnswer` if its value cannot be read so."""
     said, media = reply.headers.get, reply.headers.get("content-type", "")
     members, _, of_members = said("timebound-members", "1/1").partition("/")
     try:
         return Answer(
-            value=read_value(reply.body, media, kind),
+            value=read(reply),
             body=reply.body,
             media=media,
             quality=Quality(said("timebound-quality", "full")),
@@ -134,13 +144,18 @@ def read_answer(reply: Reply, kind: Any, *, key: str | None, elapsed: float, att
         raise wrong from None
 
 
-def read_value(body: bytes, media: str, kind: Any) -> Any:
-    """A body as a value: JSON decoded into `kind`, anything else as bytes."""
-    if kind is bytes or not _is_json(media):
-        if kind not in (bytes, Any):
-            raise ValueError(f"it is {media or 'of no content type'}, no JSON; leave type= out to get the bytes")
-        return body
-    return msgspec.json.decode(body, type=kind)
+def as_kind(kind: Any) -> Read:
+    """Reads a body as a value: JSON decoded into `kind`, anything else as bytes."""
+
+    def read(reply: Reply) -> Any:
+        media = reply.headers.get("content-type", "")
+        if kind is bytes or not _is_json(media):
+            if kind not in (bytes, Any):
+                raise ValueError(f"it is {media or 'of no content type'}, no JSON; leave type= out to get the bytes")
+            return reply.body
+        return msgspec.json.decode(reply.body, type=kind)
+
+    return read
 
 
 def _is_json(media: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict
 from urllib.parse import quote
 
@@ -14,8 +14,9 @@ from timebound.client.address import read_address, tls_context
 from timebound.client.arguments import check_count, check_names, check_priority, check_seconds, check_texts
 from timebound.client.call import Question, Surroundings, is_passing
 from timebound.client.errors import CallFailed, WrongAnswer
-from timebound.client.message import Reply, header
+from timebound.client.message import HEAD_SIZE, Reply, header
 from timebound.client.retry import RETRIES_WITHOUT_DEADLINE, Standing
+from timebound.client.tensors import packed
 from timebound.clock import Clock, MonotonicClock
 from timebound.errors import BadInput, SetupError
 from timebound.version import VERSION
@@ -48,8 +49,8 @@ class Settings(TypedDict, total=False):
     clock: Clock
 
 
-class Options(TypedDict, total=False):
-    """What a call may say."""
+class Wishes(TypedDict, total=False):
+    """What any call to a model may say."""
 
     deadline: float | None
     """Seconds from now; the server is told what remains of them at each attempt."""
@@ -58,17 +59,32 @@ class Options(TypedDict, total=False):
     version: str
     """Ask this version of the model, whatever its share."""
     priority: int
-    votes: bool
-    """Whether to be told what each member of the ensemble says by itself."""
-    content_type: str
     request_id: str
     """What the server's log is to call the request."""
     headers: Mapping[str, str]
     """More headers, such as those of tracing."""
 
 
+class Options(Wishes, total=False):
+    """What `ask` may say."""
+
+    votes: bool
+    """Whether to be told what each member of the ensemble says by itself."""
+    content_type: str
+
+
+class TensorOptions(Wishes, total=False):
+    """What `infer` may say."""
+
+    outputs: Sequence[str]
+    """Those that are wanted; left out: all."""
+    parameters: Mapping[str, Any]
+    """What the model is told besides its inputs."""
+
+
 _SETTINGS = frozenset(Settings.__annotations__)
 _OPTIONS = frozenset(Options.__annotations__) | {"type"}
+_TENSOR_OPTIONS = frozenset(TensorOptions.__annotations__)
 _TEXTS = ("key", "version", "content_type", "request_id")
 
 
@@ -100,7 +116,7 @@ class Asking:
     """A client without its connections."""
 
     def __init__(self, urls: tuple[str, ...], settings: Settings) -> None:
-        check_names(type(self).__name__, settings, _SETTINGS, {"ask": _OPTIONS})
+        check_names(type(self).__name__, settings, _SETTINGS, {"ask": _OPTIONS, "infer": _TENSOR_OPTIONS})
         if not urls:
             raise SetupError('a client needs the address of a server: Client("http://host:8000")')
         addresses = list({(address := read_address(url)).url: address for url in urls}.values())
@@ -127,12 +143,32 @@ class Asking:
 
     def _asked(self, model: str, item: Any, options: Options) -> Question:
         """The question to a model, by its name or by a path of its own."""
-        check_names("ask", options, _OPTIONS, {type(self).__name__: _SETTINGS})
-        check_texts(options, _TEXTS)
+        check_names("ask", options, _OPTIONS, {type(self).__name__: _SETTINGS, "infer": _TENSOR_OPTIONS})
         is_bytes = isinstance(item, bytes | bytearray | memoryview)
-        key = options["key"] if "key" in options else os.urandom(16).hex()
         media = options.get("content_type") or ("application/octet-stream" if is_bytes else "application/json")
         lines = [header("content-type", media)]
+        if options.get("votes"):
+            lines.append(header("timebound-details", "votes"))
+        version = options.get("version", "")
+        if version and model.startswith("/"):
+            raise BadInput("version= goes with a model's name, not with a path")
+        check_texts(options, _TEXTS)
+        path = _path("predictions", model, *([version] if version else [])) if model[:1] != "/" else _own_path(model)
+        return self._wished(path, lines, bytes(item) if is_bytes else encode(item), options)
+
+    def _inferred(self, model: str, inputs: Mapping[str, Any], options: TensorOptions) -> Question:
+        """The question to a model in tensors, by its name."""
+        check_names("infer", options, _TENSOR_OPTIONS, {type(self).__name__: _SETTINGS, "ask": _OPTIONS})
+        check_texts(options, _TEXTS)
+        head_size, body = packed(inputs, options.get("outputs"), options.get("parameters"))
+        lines = [header("content-type", "application/octet-stream"), header(HEAD_SIZE, str(head_size))]
+        version = options.get("version", "")
+        path = _path("v2", "models", model, *(["versions", version] if version else []), "infer")
+        return self._wished(path, lines, body, options)
+
+    def _wished(self, path: str, lines: list[bytes], body: bytes, options: Wishes) -> Question:
+        """The question with what the call says besides its body."""
+        key = options["key"] if "key" in options else os.urandom(16).hex()
         if key is not None:
             if not key or key != key.strip():
                 raise BadInput("the key is empty, or begins or ends with a space")
@@ -141,16 +177,9 @@ class Asking:
             check_priority(priority)
         if priority:
             lines.append(header("timebound-priority", f"{priority:d}"))
-        if options.get("votes"):
-            lines.append(header("timebound-details", "votes"))
         if options.get("request_id"):
             lines.append(header("x-request-id", options["request_id"]))
         lines += [header(_name(name), value) for name, value in options.get("headers", {}).items()]
-        version = options.get("version", "")
-        if version and model.startswith("/"):
-            raise BadInput("version= goes with a model's name, not with a path")
-        path = _path("predictions", model, *([version] if version else [])) if model[:1] != "/" else _own_path(model)
-        body = bytes(item) if is_bytes else encode(item)
         return self._question("POST", path, lines, options.get("deadline", self._deadline), body=body, key=key)
 
     def _sought(self, model: str, key: str, deadline: float | None) -> Question:

@@ -5,16 +5,21 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
 from timebound.client.address import Address
-from timebound.client.answer import Answer
-from timebound.client.asking import Asking, Options, Served, Settings, models_in
+from timebound.client.answer import Answer, Read, as_kind
+from timebound.client.asking import Asking, Options, Served, Settings, TensorOptions, models_in
 from timebound.client.call import Attempt, Lost, Question, answered, lost, steps
 from timebound.client.message import NotHttp, Reader, Reply
 from timebound.client.pool import Pool
+from timebound.client.tensors import outputs_in
 from timebound.clock import Clock
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
 
 Value = TypeVar("Value")
 
@@ -46,7 +51,13 @@ class AsyncClient(Asking):
     async def ask(self, model: str, item: Any, **options: Unpack[Options]) -> Answer[Any]: ...
     async def ask(self, model: str, item: Any, *, type: Any = Any, **options: Unpack[Options]) -> Answer[Any]:
         """A model's answer to one item, as `Client.ask`. Who is cancelled has left: the server sees it."""
-        return await self._answer(self._asked(model, item, options), type)
+        return await self._answer(self._asked(model, item, options), as_kind(type))
+
+    async def infer(
+        self, model: str, inputs: Mapping[str, ArrayLike], **options: Unpack[TensorOptions]
+    ) -> Answer[dict[str, NDArray[Any]]]:
+        """As `Client.infer`."""
+        return await self._answer(self._inferred(model, inputs, options), outputs_in)
 
     @overload
     async def result(
@@ -56,16 +67,16 @@ class AsyncClient(Asking):
     async def result(self, model: str, key: str, *, deadline: float | None = None) -> Answer[Any]: ...
     async def result(self, model: str, key: str, *, type: Any = Any, deadline: float | None = None) -> Answer[Any]:
         """The kept answer to a key. With a `deadline` one that is still in work is waited for, else it is `Busy`."""
-        return await self._answer(self._sought(model, key, deadline), type)
+        return await self._answer(self._sought(model, key, deadline), as_kind(type))
 
     async def models(self) -> list[Served]:
         """What a server serves now."""
         return models_in((await self._run(self._listed()))[0])
 
-    async def _answer(self, question: Question, kind: Any) -> Answer[Any]:
+    async def _answer(self, question: Question, read: Read) -> Answer[Any]:
         began = self._around.clock.now()
         ended = await self._run(question)
-        return answered(ended, kind, question.key, self._around.clock.now() - began)
+        return answered(ended, read, question.key, self._around.clock.now() - began)
 
     async def _run(self, question: Question) -> tuple[Reply, int, str]:
         following, said = steps(question, self._around), None

@@ -5,18 +5,21 @@ from __future__ import annotations
 import select
 import socket
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar, Unpack, overload
 
 from timebound.client.address import Address
-from timebound.client.answer import Answer
-from timebound.client.asking import Asking, Options, Served, Settings, models_in
+from timebound.client.answer import Answer, Read, as_kind
+from timebound.client.asking import Asking, Options, Served, Settings, TensorOptions, models_in
 from timebound.client.call import Attempt, Lost, Question, answered, lost, steps
 from timebound.client.message import NotHttp, Reader, Reply
 from timebound.client.pool import Pool
+from timebound.client.tensors import outputs_in
 
 if TYPE_CHECKING:
     import ssl
+
+    from numpy.typing import ArrayLike, NDArray
 
 Value = TypeVar("Value")
 Now: TypeAlias = Callable[[], float]
@@ -55,7 +58,16 @@ class Client(Asking):
         `model` is its name, or its path if it begins with a slash. `type` is what the answer's JSON is decoded into.
         Raises a `CallFailed` that says why there is no answer; nothing takes longer than the deadline.
         """
-        return self._answer(self._asked(model, item, options), type)
+        return self._answer(self._asked(model, item, options), as_kind(type))
+
+    def infer(
+        self, model: str, inputs: Mapping[str, ArrayLike], **options: Unpack[TensorOptions]
+    ) -> Answer[dict[str, NDArray[Any]]]:
+        """A model's outputs, by name, for arrays by the names of its inputs; their first dimension counts the items.
+
+        Arrays travel in binary, by the Open Inference Protocol: see docs/client.md. The rest is as with `ask`.
+        """
+        return self._answer(self._inferred(model, inputs, options), outputs_in)
 
     @overload
     def result(self, model: str, key: str, *, type: type[Value], deadline: float | None = None) -> Answer[Value]: ...
@@ -63,16 +75,16 @@ class Client(Asking):
     def result(self, model: str, key: str, *, deadline: float | None = None) -> Answer[Any]: ...
     def result(self, model: str, key: str, *, type: Any = Any, deadline: float | None = None) -> Answer[Any]:
         """The kept answer to a key. With a `deadline` one that is still in work is waited for, else it is `Busy`."""
-        return self._answer(self._sought(model, key, deadline), type)
+        return self._answer(self._sought(model, key, deadline), as_kind(type))
 
     def models(self) -> list[Served]:
         """What a server serves now."""
         return models_in(self._run(self._listed())[0])
 
-    def _answer(self, question: Question, kind: Any) -> Answer[Any]:
+    def _answer(self, question: Question, read: Read) -> Answer[Any]:
         began = self._around.clock.now()
         ended = self._run(question)
-        return answered(ended, kind, question.key, self._around.clock.now() - began)
+        return answered(ended, read, question.key, self._around.clock.now() - began)
 
     def _run(self, question: Question) -> tuple[Reply, int, str]:
         following = steps(question, self._around)

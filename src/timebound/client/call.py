@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from timebound.client.address import Address
-from timebound.client.answer import Answer, read_answer, read_error
+from timebound.client.answer import Answer, Read, read_answer, read_error
 from timebound.client.errors import CallFailed, DeadlineMissed, ModelFailed, Unreachable
 from timebound.client.message import NotHttp, Reply, head, header
 from timebound.client.retry import LEAST_S, RETRIED, Plan, Random, Standing
@@ -181,7 +181,7 @@ def _no_answer(question: Question, deadline: float, now: float, lost: dict[str, 
     return Unreachable(f"no server answers: {reasons}" if reasons else "there was no time to ask a server")
 
 
-def answered(ended: tuple[Reply, int, str], kind: Any, key: str | None, elapsed: float) -> Answer[Any]:
+def answered(ended: tuple[Reply, int, str], read: Read, key: str | None, elapsed: float) -> Answer[Any]:
     """The answer that a call's steps returned."""
     reply, attempts, server = ended
-    return read_answer(reply, kind, key=key, elapsed=elapsed, attempts=attempts, server=server)
+    return read_answer(reply, read, key=key, elapsed=elapsed, attempts=attempts, server=server)

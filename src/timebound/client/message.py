@@ -9,6 +9,9 @@ import msgspec
 
 from timebound.errors import BadInput
 
+HEAD_SIZE = "inference-header-content-length"
+"""How much of a body is JSON, where tensors follow it in binary."""
+
 
 class Reply(msgspec.Struct, frozen=True):
     """An answer as it came; names of headers are in lower case, the last of several counts."""
