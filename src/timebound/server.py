@@ -95,6 +95,7 @@ class Server:
             gateway.catalogue.models,
             open_cards(gateway.supervisor.plan.gpus),
             tally=tally,
+            wall=wall,
         )
         self.signals = Signals(
             gateway.events, lambda now: Look(*gateway.load(now)), is_told=config.logs_json, tally=tally

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.live.serving import Serving, eventually
@@ -23,8 +25,13 @@ class Word(tb.Model):
     key = "id"
     class Request(tb.Struct):
         id: str
+        count: int = 1
     def infer(self, batch):
         return ["{word}"] * len(batch)
+    def finish(self, output, request):
+        if request.count < 0:
+            raise tb.BadInput("is below zero", field="count")
+        return output
 """
 
 
@@ -252,3 +259,29 @@ def test_an_answer_names_the_version_that_computed_it(folder: Path) -> None:
         assert again.headers["timebound-source"] == "stored"
         assert again.headers["timebound-version"] == first.headers["timebound-version"]
         assert [ask(serving, "k", f"/predictions/word/{version}") for version in (1, 2)] == ["one", "two"]
+
+
+def test_statistics_of_the_open_inference_protocol_are_of_each_version(folder: Path) -> None:
+    with Serving(folder, "--workers", "1") as serving:
+
+        def stats(version: str) -> Any:
+            (told,) = serving.http.get(f"/v2/models/word/versions/{version}/stats").json()["model_stats"]
+            return told
+
+        assert main(["traffic", "word", "1=1", "2=1", "--url", serving.url]) == 0
+        before = {version: stats(version)["inference_count"] for version in "12"}
+        for version, count in (("1", 2), ("2", 4)):
+            for number in range(count):
+                ask(serving, f"{version}-{number}", f"/predictions/word/{version}")
+            wrong = {"id": f"{version}-wrong", "count": -1}
+            assert serving.http.post(f"/predictions/word/{version}", json=wrong).status_code == 422
+        now_ms = time.time() * 1e3
+        for version, count in (("1", 2), ("2", 4)):
+            told = stats(version)
+            times = told["inference_stats"]
+            assert told["inference_count"] - before[version] == count + 1
+            assert (times["success"]["count"], times["fail"]["count"]) == (count, 1)
+            assert now_ms - 60_000 < told["last_inference"] <= now_ms + 1
+            for stage in ("fail", "compute_input", "compute_infer", "compute_output"):
+                assert times[stage]["ns"] > 0, stage
+            assert times["compute_infer"]["count"] == told["execution_count"]

@@ -18,7 +18,7 @@ EXTENSIONS = [
     "binary_tensor_data",
 ]  # fmt: skip
 _PLATFORMS = {"onnx": "onnxruntime_onnx", "torch": "pytorch_libtorch"}
-_NS = 1e9
+_MS, _NS = 1e3, 1e9
 _UNLOADED = "unloaded"
 
 
@@ -149,37 +149,42 @@ def _configured(tensor: Tensor) -> dict[str, Any]:
 def _stats(models: Sequence[ModelInfo], metrics: bytes) -> list[dict[str, Any]]:
     """What the metrics say of models, in the words of the statistics extension. Read from their text: it costs only
     those who ask."""
-    sums: dict[tuple[str, str, bool], float] = {}
+    sums: dict[tuple[str, str, str, str], float] = {}
     for family in text_string_to_metric_families(metrics.decode()):
         for sample in family.samples:
-            if "model" in sample.labels and "le" not in sample.labels:
-                is_good = sample.labels.get("code", "ok") == "ok"
-                key = sample.name.removeprefix("timebound_"), sample.labels["model"], is_good
+            labels = sample.labels
+            if "model" in labels and "le" not in labels:
+                kind = labels.get("stage") or ("ok" if labels.get("code", "ok") == "ok" else "failed")
+                key = sample.name.removeprefix("timebound_"), labels["model"], labels.get("version", ""), kind
                 sums[key] = sums.get(key, 0.0) + sample.value
     return [
-        _stats_of(info, lambda name, good=True, info=info: sums.get((name, info.base, good), 0.0)) for info in models
+        _stats_of(info, lambda name, kind="ok", i=info: sums.get((name, i.base, i.version, kind), 0.0))
+        for info in models
     ]
 
 
 def _stats_of(info: ModelInfo, total: Callable[..., float]) -> dict[str, Any]:
-    good, bad = total("requests_total"), total("requests_total", False)
-    batches = total("batch_seconds_count")
+    """Of one version; requests that were refused before a version was chosen are none of its."""
+    batches, failed_s = total("batch_seconds_count"), total("failed_seconds_total")
+    compute = {
+        name: _counted(batches, total("stage_seconds_total", stage))
+        for name, stage in (("compute_input", "prepare"), ("compute_infer", "infer"), ("compute_output", "finish"))
+    }
     return {
         "name": info.base,
         "version": info.version,
+        "last_inference": int(total("last_batch_timestamp_seconds") * _MS),
         "inference_count": int(total("batch_size_sum")),
         "execution_count": int(total("batch_size_count")),
         "inference_stats": {
-            "success": _counted(good, total("request_seconds_sum")),
-            "fail": _counted(bad, 0.0),
+            "success": _counted(total("requests_total"), total("request_seconds_sum") - failed_s),
+            "fail": _counted(total("requests_total", "failed"), failed_s),
             "queue": _counted(total("queue_seconds_count"), total("queue_seconds_sum")),
-            "compute_input": _counted(batches, 0.0),
-            "compute_infer": _counted(batches, total("batch_seconds_sum")),
-            "compute_output": _counted(batches, 0.0),
+            **compute,
         },
         "batch_stats": [],
     }
 
 
 def _counted(count: float, seconds: float) -> dict[str, int]:
-    return {"count": int(count), "ns": int(seconds * _NS)}
+    return {"count": int(count), "ns": max(0, int(seconds * _NS))}

@@ -60,6 +60,7 @@ class Metrics(Collector):
         cards: Cards | None = None,
         *,
         tally: Tally | None = None,
+        wall: Callable[[], float] = float,
     ) -> None:
         self._events = events
         self._tally = tally or Tally(events)
@@ -81,6 +82,8 @@ class Metrics(Collector):
         self._ends = count(
             "batch_ends", "Batches by members run and why they ended.", *_BY_VERSION, "members", "reason"
         )
+        failed = "Seconds that requests took which got no answer, of those in request_seconds."
+        self._failed_s = count("failed_seconds", failed, *_BY_VERSION)
         degraded = "Requests given less than the full answer, and why."
         self._degradations = count("degraded", degraded, *_BY_VERSION, "quality", "reason")
         self._lost = count("batches_lost", "Batches whose worker died, and how.", *_BY_VERSION, "loss")
@@ -102,7 +105,7 @@ class Metrics(Collector):
         self._batch_size = measure("batch_size", "Requests in a batch.", SIZES, *_BY_VERSION)
         told = "Real over predicted seconds of a batch."
         self._prediction = measure("batch_prediction_ratio", told, RATIOS, *_BY_VERSION)
-        self._steps = Steps(families)
+        self._steps = Steps(families, wall)
         self._write_lag = measure("store_write_seconds", "From a result to its being in Redis.", SECONDS, "model")
         events.on(BatchStarted, self._batch_started)
         events.on(BatchFinished, self._batch_finished)
@@ -167,7 +170,7 @@ class Metrics(Collector):
 
     def _sort(self) -> None:
         """Make families of what was counted in one."""
-        for family in (self._requests, self._answers, self._due, self._clients, *self._by_version):
+        for family in (self._requests, self._answers, self._due, self._clients, self._failed_s, *self._by_version):
             family.clear()
         for kind, count in self._tally.seen():
             which = kind.model, kind.version
@@ -177,6 +180,7 @@ class Metrics(Collector):
             if kind.in_time is not None:
                 self._due[*which, "yes" if kind.in_time else "no"] += count
         self._clients.update(self._tally.clients)
+        self._failed_s.update(self._tally.failed_s)
         for which, times in list(self._tally.times.items()):
             latency, slack, queue = self._by_version
             latency[which] = times.latency
@@ -191,6 +195,7 @@ class Metrics(Collector):
         for name, (text, read) in self.counts.items():
             yield CounterMetricFamily(f"timebound_{name}", text, value=read())
         yield from _of_workers(self._workers())
+        yield self._steps.last()
         labels = (*_BY_VERSION, "backend", "engine")
         served = GaugeMetricFamily("timebound_model_info", "Models and versions that are served.", labels=labels)
         deadline = GaugeMetricFamily("timebound_model_deadline_seconds", "Models' own deadlines.", labels=_BY_VERSION)

@@ -52,6 +52,8 @@ class Tally:
         """The counts; each key is a `Seen`."""
         self.clients: Bounded[tuple[str, str], int] = Bounded(int, MOST_COUNTS)
         """By API key and final code."""
+        self.failed_s: Bounded[tuple[str, str], float] = Bounded(float, MOST_HISTOGRAMS)
+        """What requests without an answer took in all, by model and version."""
         self.times: Bounded[tuple[str, str], Times] = Bounded(_times, MOST_HISTOGRAMS)
         """By model and version."""
         self.latencies: Bounded[str, list[int]] = Bounded(lambda: [0] * (len(FINE) + 1), MOST_HISTOGRAMS)
@@ -77,6 +79,8 @@ class Tally:
             left_s = request.deadline - request.arrived - seconds
             times[1].add(left_s if left_s > 0.0 else 0.0)
             times[2].add(result.queue_s)
+        else:
+            self.failed_s[model, version] += seconds
 
     def _refused(self, event: Refused) -> None:
         version = event.question.version if event.question is not None else ""
@@ -84,6 +88,7 @@ class Tally:
         self.kinds[event.model, version, event.status, event.code, "", "", in_time] += 1
         trace = None if event.question is None else event.question.trace
         self.times[event.model, version].latency.add(event.seconds, event.request_id, trace)
+        self.failed_s[event.model, version] += event.seconds
         if event.client:
             self.clients[event.client, event.code] += 1
 
