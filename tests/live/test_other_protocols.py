@@ -50,6 +50,24 @@ def test_instances_become_predictions_and_columns_become_columns(files: Serving)
     }
 
 
+def test_a_slash_at_the_end_of_a_path_does_no_harm(files: Serving) -> None:
+    ask = files.http.post
+    rows, row = {"instances": [[1, 2, 3]]}, {"x": [1, 2, 3]}
+    for path in ("/v1/models/twice:predict/", "/v1/models/twice/versions/3:predict/"):
+        assert ask(path, json=rows).json() == {"predictions": [[2, 4, 6]]}
+    for path in (
+        "/invocations/?model_name=twice",
+        "/models/twice/invoke/",
+        "/predictions/twice/",
+        "/predictions/twice/3/",
+    ):
+        assert ask(path, json=row).json() == {"y": [2, 4, 6]}
+    assert ask("/predictions/twice:batch/", json=[row]).json() == [{"y": [2, 4, 6]}]
+    tensors = {"inputs": [{"name": "x", "shape": [1, 3], "datatype": "FP32", "data": [1, 2, 3]}]}
+    for path in ("/v2/models/twice/infer/", "/v2/models/twice/versions/3/infer/"):
+        assert ask(path, json=tensors).json()["outputs"][0]["data"] == [2, 4, 6]
+
+
 def test_large_and_packed_bodies_are_read_the_same(files: Serving) -> None:
     body = json.dumps({"instances": [[1, 2, 3]] * 250}).encode()
     for content, headers in ((body, {}), (gzip.compress(body), {"content-encoding": "gzip"})):

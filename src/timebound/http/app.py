@@ -93,7 +93,7 @@ class App:
         url = scope.get("raw_path") or quote(scope["path"]).encode()
         query = scope.get("query_string")
         headers = list(scope["headers"])
-        if scope["path"] == INVOCATIONS and (named := named_in(query or b"")) is not None:
+        if scope["path"].rstrip("/") == INVOCATIONS and (named := named_in(query or b"")) is not None:
             url = f"/models/{quote(named)}/invoke".encode()
         try:
             route = find(self._routes, url + b"?" + query if query else url, headers)

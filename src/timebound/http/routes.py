@@ -90,12 +90,14 @@ def _all(info: ModelInfo) -> bool:
 
 
 def find(routes: Mapping[bytes, Route], url: bytes, headers: list[tuple[bytes, bytes]]) -> Route | None:
-    """The route of a target that is more than a path, or begins with one; what else it says goes to the headers."""
+    """The route of a target that is more than a path, or begins with one; what else it says goes to the headers.
+
+    A slash at the end does no harm, in any protocol.
+    """
     path = path_of(url)
     route = routes.get(path)
     if route is None and path.endswith(b"/"):
         route = routes.get(path[:-1])
-        route = route if route is not None and route.info.is_handler else None  # as TorchServe has it
     if route is None:
         route = routes.get(b"/".join(path.split(b"/", 4)[:4]))
         if route is None or not route.takes_rest:
