@@ -73,6 +73,9 @@ def test_models_come_go_and_change_their_default(tmp_path: Path, store: Path) ->
         ("link", "Relative path"),
         ("", "Relative path"),
         ("gone.mar", "Model not found at"),
+        ("a\0b.mar", "is no name of a file"),
+        ("ü" * 128, "is no name of a file"),
+        ("a/" * 501, "is no name of a file"),
         ("http://host/m.mar", "is not fetched"),
         ("file:///etc/m.mar", "is not fetched"),
         ("one", "already registered"),
@@ -82,6 +85,12 @@ def test_what_cannot_be_registered_is_told(tmp_path: Path, store: Path, url: str
     (store / "link").symlink_to("/etc")
     with pytest.raises(RequestError, match=said):
         registry(tmp_path, store, "one").with_model(Registered(file=url))
+
+
+@pytest.mark.parametrize("url", ["a\0b", "\udcff", "a" * 252, "a" * 256])
+def test_a_server_does_not_start_with_what_can_be_no_file(tmp_path: Path, store: Path, url: str) -> None:
+    with pytest.raises(SetupError, match="is no name of a file"):
+        registry(tmp_path, store, url)
 
 
 def test_a_model_that_is_not_registered_is_told(tmp_path: Path, store: Path) -> None:

@@ -33,7 +33,8 @@ MOST_TIMES, SPARE = 100, 100_000_000
 _MOST_AT_ONCE = 16_000_000
 """Bytes that are read into memory in one go: a directory of 10,000 files takes about one million."""
 _CHUNK = 1_000_000
-_DEEPEST, _LONGEST_PART, _LONGEST = 32, 255, 1_000
+_DEEPEST, LONGEST_PART, LONGEST = 32, 255, 1_000
+"""How many folders deep a file may lie, and bytes of one name and of a whole path."""
 _BAD = re.compile(r"[\x00-\x1f\x7f\\]|^[A-Za-z]:")
 
 
@@ -118,9 +119,9 @@ def checked_name(label: str, name: str) -> list[str]:
     """The parts of a path that stays inside its folder; raises `SetupError` for any other."""
     parts = name.split("/")
     is_bad = name.startswith("/") or _BAD.search(name) or any(part in ("", ".", "..") for part in parts)
-    if is_bad or len(parts) > _DEEPEST or len(name.encode()) > _LONGEST:
+    if is_bad or len(parts) > _DEEPEST or len(name.encode()) > LONGEST:
         raise SetupError(f"{label} is not unpacked: {name[:200]!r} is no path inside a folder")
-    if any(len(part.encode()) > _LONGEST_PART for part in parts):
+    if any(len(part.encode()) > LONGEST_PART for part in parts):
         raise SetupError(f"{label} is not unpacked: {name[:80]!r}... is too long a name")
     return parts
 

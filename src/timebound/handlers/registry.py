@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from timebound.errors import RequestError, SetupError
-from timebound.handlers.archive import is_archive
+from timebound.handlers.archive import LONGEST, LONGEST_PART
 from timebound.handlers.manifest import USUAL_TIMEOUT_S, Registered, describe
 from timebound.handlers.properties import Archive
 from timebound.handlers.store import LIST, Listed, is_model_archive, read_list
@@ -84,10 +84,18 @@ def inside_store(store: Path, url: str) -> Path:
     if "://" in url:
         detail = f"{url} is not fetched: put the archive into the model store {store} and give its name"
         raise RequestError(detail, code="bad_input")
+    if not _could_be_a_file(url):
+        raise RequestError(f"{url[:80]!r} is no name of a file in the model store {store}", code="bad_input")
     file = (store / url).resolve()
     if ".." in Path(url).parts or not file.is_relative_to(store.resolve()) or file == store.resolve():
         raise RequestError(f"Relative path is not allowed in url: {url}", code="not_found")
     return file
+
+
+def _could_be_a_file(url: str) -> bool:
+    """Whether the system could have a file of this name."""
+    is_short = url.isprintable() and len(url.encode()) <= LONGEST
+    return is_short and all(len(part.encode()) <= LONGEST_PART for part in Path(url).parts)
 
 
 def identified(file: Path, wish: Registered) -> Registered:
@@ -142,10 +150,10 @@ def first_list(
 def _first(store: Path, wish: Registered, known: Mapping[str, Mapping[str, Archive]]) -> Registered:
     try:
         file = inside_store(store, wish.file)
+        if not file.exists() and inside_store(store, f"{wish.file}.mar").is_file():
+            file, wish = Path(f"{file}.mar"), msgspec.structs.replace(wish, file=f"{wish.file}.mar")
     except RequestError as error:
         raise SetupError(error.detail) from None
-    if not file.exists() and is_archive(Path(f"{file}.mar")) and Path(f"{file}.mar").is_file():
-        file, wish = Path(f"{file}.mar"), msgspec.structs.replace(wish, file=f"{wish.file}.mar")
     if not file.exists():
         raise SetupError(f"{file} does not exist; the archives of --models lie in --model-store")
     found = identified(file, wish)
