@@ -21,6 +21,26 @@ def test_what_is_packed_is_unpacked_up_to_a_bound(encoding: str) -> None:
             unpacked(broken, encoding, 10_000)
 
 
-def test_an_answer_is_packed_only_as_the_client_allows() -> None:
-    said = {b"gzip": "gzip", b"br, deflate": "deflate", b"gzip;q=0, deflate": "deflate", b"identity": None, b"": None}
-    assert {header: wanted(header) for header in said} == said
+@pytest.mark.parametrize(
+    ("header", "packing"),
+    [
+        (b"gzip", "gzip"),
+        (b"br, deflate", "deflate"),
+        (b"gzip;q=0, deflate", "deflate"),
+        (b"gzip;q=0.5, deflate;q=0.8", "deflate"),
+        (b"deflate, gzip", "gzip"),
+        (b"gzip;q=0.5, identity;q=0.5", "gzip"),
+        (b"identity;q=1, gzip;q=0.5", None),
+        (b"GZIP ; Q=1.0", "gzip"),
+        (b"*", "gzip"),
+        (b"gzip;q=0, *", "deflate"),
+        (b"*;q=0", None),
+        (b"gzip;q=2", None),
+        (b"gzip;q=nan", None),
+        (b"br", None),
+        (b"identity", None),
+        (b"", None),
+    ],
+)
+def test_an_answer_is_packed_as_the_client_likes_it_best(header: bytes, packing: str | None) -> None:
+    assert wanted(header) == packing

@@ -54,4 +54,4 @@ class Packed:
 
     def _as_packed(self, head: bytes, body: bytes, small: bytes) -> tuple[bytes, bytes]:
         head = head.replace(b"content-length: %d\r\n" % len(body), b"content-length: %d\r\n" % len(small), 1)
-        return head + b"content-encoding: %b\r\nvary: accept-encoding\r\n" % self._encoding.encode(), small
+        return head + b"content-encoding: %b\r\n" % self._encoding.encode(), small

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zlib
 
 from timebound.errors import RequestError
@@ -10,6 +11,7 @@ GZIP, DEFLATE = "gzip", "deflate"
 _WINDOWS = {GZIP: 31, "x-gzip": 31, DEFLATE: 15}
 """What zlib calls the two; its numbers for the largest window, with the wrapping that each has."""
 _BARE_DEFLATE = -15
+_WEIGHT = re.compile(r"0(\.\d{0,3})?|1(\.0{0,3})?")
 _LEVEL = 1
 """The fastest: most of what can be saved is saved at once, and somebody waits."""
 
@@ -47,12 +49,24 @@ def _unpack(body: bytes, window: int, most: int) -> bytes:
 
 
 def wanted(accept_encoding: bytes) -> str | None:
-    """Which of the two packings this `Accept-Encoding` allows; None without one."""
+    """The packing that this `Accept-Encoding` likes best; None if it takes neither, or likes the body as it is more."""
+    weights: dict[str, float] = {}
     for choice in accept_encoding.decode("latin-1").lower().split(","):
         name, _, weight = choice.partition(";")
-        if name.strip() in (GZIP, DEFLATE) and weight.replace(" ", "") not in ("q=0", "q=0.0", "q=0.00", "q=0.000"):
-            return name.strip()
-    return None
+        weights[name.strip()] = _weight(weight)
+    others = weights.get("*", 0.0)
+    best = max((GZIP, DEFLATE), key=lambda packing: weights.get(packing, others))  # the first of equals
+    liked = weights.get(best, others)
+    return best if liked > 0.0 and liked >= weights.get("identity", 0.0) else None
+
+
+def _weight(parameter: str) -> float:
+    """What `q=0.5` says: 1 if there is none, 0 if it cannot be read."""
+    name, _, value = parameter.replace(" ", "").partition("=")
+    if not name:
+        return 1.0
+    is_number = name == "q" and _WEIGHT.fullmatch(value) is not None
+    return float(value) if is_number else 0.0
 
 
 def packed(body: bytes, encoding: str) -> bytes:
