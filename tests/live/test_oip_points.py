@@ -5,7 +5,9 @@ A point's name says what the specification asks for. What is not supported stand
 
 from __future__ import annotations
 
+import gzip
 import json
+import struct
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -38,10 +40,16 @@ class Ways(NamedTuple):
         assert answer.status_code == status, answer.text
         return answer.json()
 
-    def call(self, method: str, **more: Any) -> Any:
+    def call(self, method: str, metadata: Any = None, **more: Any) -> Any:
         body = message(f"inference.{method}Request")(**more).SerializeToString()
-        answer = self.channel.unary_unary(SERVICE + method)(body, timeout=20)
+        answer = self.channel.unary_unary(SERVICE + method)(body, timeout=20, metadata=metadata)
         return message(f"inference.{method}Response").FromString(answer)
+
+    def stream(self, *requests: Any) -> list[Any]:
+        """The answers of ModelStreamInfer, in order."""
+        ask = self.channel.stream_stream(f"{SERVICE}ModelStreamInfer")
+        answers = ask(iter([request.SerializeToString() for request in requests]), timeout=20)
+        return [message("inference.ModelStreamInferResponse").FromString(answer) for answer in answers]
 
     def refused(self, method: str, request: Any) -> grpc.StatusCode:
         call = self.channel.unary_unary(SERVICE + method).future(request.SerializeToString(), timeout=20)
@@ -92,12 +100,55 @@ def named(answer: Any) -> dict[str, Any]:
     return {output["name"]: output for output in answer["outputs"]}
 
 
+COUNTS = tensor("counts", "INT64", [2, 1], [1, 2])
 _JSON = {"inputs": [{"name": "body", "shape": [1], "datatype": "BYTES", "parameters": {"binary_data_size": 7}}]}
 _HEAD = {"Inference-Header-Content-Length": str(len(json.dumps(_JSON)))}
 
 
 def _binary(data: bytes) -> bytes:
     return json.dumps(_JSON).encode() + data
+
+
+def binary_outputs(w: Ways) -> bool:
+    """All in binary but for the one that is asked for in JSON."""
+    outputs = [{"name": "number"}, {"name": "counts", "parameters": {"binary_data": False}}]
+    body = asked(outputs=outputs, parameters={"binary_data_output": True})
+    answer = w.http.post("/v2/models/kinds/infer", json=body)
+    size = int(answer.headers["inference-header-content-length"])
+    told = named(json.loads(answer.content[:size]))
+    assert answer.headers["content-type"] == "application/octet-stream"
+    assert told["counts"]["data"] == [1, 2, 3, 4]
+    assert told["number"]["parameters"] == {"binary_data_size": 16}
+    return struct.unpack("<2d", answer.content[size:]) == (0.5, 1.5)
+
+
+def raw_request(w: Ways) -> bool:
+    """A body that is nothing but the data of the one input."""
+    answer = w.http.post("/v2/models/raw/infer", content=b"abc", headers={"Inference-Header-Content-Length": "0"})
+    return bool(answer.json()["outputs"][0]["data"] == ["cba"])
+
+
+def packed(w: Ways) -> bool:
+    """Both ways."""
+    body = {"inputs": [tensor("body", "BYTES", [1], ["abc" * 1000])]}
+    headers = {"content-encoding": "gzip", "accept-encoding": "gzip"}
+    answer = w.http.post("/v2/models/raw/infer", content=gzip.compress(json.dumps(body).encode()), headers=headers)
+    assert (answer.headers["content-encoding"], answer.headers["vary"]) == ("gzip", "accept-encoding")
+    return bool(answer.json()["outputs"][0]["data"] == ["cba" * 1000])
+
+
+def is_called_over_http_and_grpc(w: Ways) -> bool:
+    """Unload and load, each by one protocol and seen by the other."""
+    token = {"authorization": "Bearer t0ken"}
+    assert w.http.post("/v2/repository/models/named/unload", headers=token).status_code == 200
+    states = {each.name: each.state for each in w.call("RepositoryIndex", tuple(token.items())).models}
+    assert "named" not in states or states["named"] == "UNAVAILABLE"
+    assert w.http.get("/v2/models/named/ready").status_code == 404
+    w.call("RepositoryModelLoad", tuple(token.items()), model_name="named")
+    assert w.http.get("/v2/models/named/ready").status_code == 200
+    w.call("RepositoryModelUnload", tuple(token.items()), model_name="named")
+    assert w.http.get("/v2/models/named/ready").status_code == 404
+    return w.http.post("/v2/repository/models/named/load", headers=token).status_code == 200
 
 
 POINTS: dict[str, Callable[[Ways], object]] = {
@@ -145,10 +196,19 @@ POINTS: dict[str, Callable[[Ways], object]] = {
             "counts"
         ]["data"]
     ),
-    "parameters of the request, of inputs and of outputs are taken": lambda w: w.infer(
-        parameters={"any": "thing", PARAMETER: 1},
-        inputs=[*asked()["inputs"][:2], tensor("counts", "INT64", [2, 1], [1, 2], parameters={"any": True})],
-        outputs=[{"name": "text", "parameters": {"any": 1.5}}],
+    "parameters of the request reach the model, and those of inputs and of outputs are taken": lambda w: (
+        w.infer(
+            parameters={"temperature": 2.0, PARAMETER: 1, "any": "thing"},
+            inputs=[*asked()["inputs"][:2], tensor("counts", "INT64", [2, 1], [1, 2], parameters={"any": True})],
+            outputs=[{"name": "number", "parameters": {"any": 1.5}}],
+        )["outputs"]
+        == [tensor("number", "FP64", [2], [1.0, 3.0])]
+    ),
+    "what is no number comes and goes by its name": lambda w: (
+        named(w.infer(inputs=[asked()["inputs"][0], tensor("number", "FP64", [2], ["NaN", "-Infinity"]), COUNTS]))[
+            "number"
+        ]["data"]
+        == ["NaN", "-Infinity"]
     ),
     "BOOL is true and false in JSON": lambda w: named(w.infer())["flag"]["data"] == [False, False],
     "BYTES are texts in JSON": lambda w: named(w.infer())["text"]["data"] == ["A", "B"],
@@ -162,6 +222,7 @@ POINTS: dict[str, Callable[[Ways], object]] = {
         list(w.infer("kinds", 400, inputs=[])) == ["error"]
     ),
     "an unknown model is an error": lambda w: "unknown model" in w.infer("nobody", 404)["error"],
+    "an unknown version is an error": lambda w: "version 9" in w.infer("kinds/versions/9", 404)["error"],
     "a body that is not JSON is an error": lambda w: (
         w.http.post("/v2/models/kinds/infer", content=b"{").status_code == 400
     ),
@@ -175,7 +236,37 @@ POINTS: dict[str, Callable[[Ways], object]] = {
     "ModelInfer of an unknown model has a status that says so": lambda w: (
         w.refused("ModelInfer", rpc("nobody")) == grpc.StatusCode.NOT_FOUND
     ),
+    "ModelInfer of an unknown version has a status that says so": lambda w: (
+        w.refused("ModelInfer", rpc(model_version="9")) == grpc.StatusCode.NOT_FOUND
+    ),
+    "ModelStreamInfer answers in order, errors in their places": lambda w: (
+        [
+            (each.infer_response.id, bool(each.error_message))
+            for each in w.stream(rpc(id="1"), rpc("nobody"), rpc(id="3"))
+        ]
+        == [("1", False), ("", True), ("3", False)]
+    ),
     # extensions
+    "binary_data_output has outputs in binary, binary_data of one goes before it": binary_outputs,
+    "a raw request is the data of its one input": raw_request,
+    "requests and answers may be packed": packed,
+    "classification gives the highest values with their places": lambda w: (
+        named(w.infer(outputs=[{"name": "counts", "parameters": {"classification": 1}}]))["counts"]
+        == tensor("counts", "BYTES", [2, 1], ["2.000000:1", "4.000000:1"])
+    ),
+    "timeout ends a request, in microseconds": lambda w: (
+        "deadline"
+        in w.http.post(
+            "/v2/models/slow/infer",
+            json={"inputs": [tensor("seconds", "FP64", [1], [2.0])], "parameters": {"timeout": 200_000}},
+        ).json()["error"]
+    ),
+    "models are loaded and unloaded over HTTP and gRPC": is_called_over_http_and_grpc,
+    "ModelConfig is the same over gRPC": lambda w: w.call("ModelConfig", name="kinds").config.max_batch_size == 16,
+    "ModelStatistics is the same over gRPC": lambda w: (
+        (told := w.call("ModelStatistics", name="kinds").model_stats[0]).name == "kinds"
+        and told.last_inference == w.get("/v2/models/kinds/stats")["model_stats"][0]["last_inference"] > 0
+    ),
     "binary data follows the JSON, its size in the parameters": lambda w: (
         w.http.post("/v2/models/raw/infer", content=_binary(b"\3\0\0\0abc"), headers=_HEAD).json()["outputs"][0]["data"]
         == ["cba"]

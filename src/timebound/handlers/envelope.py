@@ -26,8 +26,10 @@ class Asked(msgspec.Struct, array_like=True, frozen=True):
 
     headers: list[tuple[bytes, bytes]]
     more: dict[str, str] = {}
-    """Headers that the path stands for, such as `explain`."""
+    """Headers that the path stands for, such as `explain`, or the parameters of a request in tensors."""
     query: bytes = b""
+    is_bare: bool = False
+    """Whether the client's protocol has no place for a status or headers of the handler's own."""
 
 
 class Said(msgspec.Struct, array_like=True, frozen=True):

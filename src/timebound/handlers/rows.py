@@ -29,7 +29,7 @@ class Row:
 
     def __init__(self, item: bytes | memoryview) -> None:
         asked, body = open_asked(item)
-        self.is_enveloped = len(body) != len(item)
+        self.is_enveloped = len(body) != len(item) and not asked.is_bare
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in asked.headers if name not in _OWN}
         self.id = headers.get("x-request-id") or str(uuid.uuid4())
         self.data, told = _read(asked, headers.get("content-type", ""), body)

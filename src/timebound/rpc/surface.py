@@ -9,8 +9,8 @@ import msgspec
 
 from timebound.errors import RequestError
 from timebound.http.problems import status_of
-from timebound.http.surfaces.base import Asked, Item, Read, Reply
-from timebound.http.surfaces.oip import columns_of, facts_of, first_error, worst_of
+from timebound.http.surfaces.base import Asked, Read, Reply
+from timebound.http.surfaces.oip import columns_of, facts_of, first_error, items_of, worst_of
 from timebound.reading import Errand
 from timebound.rpc import reader
 from timebound.rpc.statuses import said
@@ -64,9 +64,8 @@ class RpcInference:
 
     def read(self, fields: Mapping[bytes, bytes], body: bytes, looked: Read | None = None) -> Asked:
         infer = reader.read(self._facts, self._told(fields), body) if looked is None else _as_infer(looked.said)
-        items = [Item(cut.body, cut.key, cut.size, cut.fingerprint) for cut in infer.items]
         hold = None if looked is None else looked.hold
-        return Asked(items, infer.timeout_s, infer.priority, infer, hold=hold)
+        return Asked(items_of(self._info, infer), infer.timeout_s, infer.priority, infer, hold=hold)
 
     def write(self, asked: Asked, questions: Sequence[Question], results: Sequence[Result | RequestError]) -> Reply:
         infer: Infer = asked.context

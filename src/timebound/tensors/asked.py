@@ -91,6 +91,11 @@ def wanted(facts: Facts, output: Output, is_binary: bool) -> Wanted:
     classes = parameters.get("classification", 0)
     if not isinstance(classes, int) or isinstance(classes, bool) or not 0 <= classes < 1 << 31:
         raise RequestError("classification must be a whole number, such as 3", code="bad_input")
+    if classes and facts.is_raw:
+        detail = (
+            f"output {output.name!r} is the model's whole answer, which has no highest values; leave classification out"
+        )
+        raise RequestError(detail, code="bad_input")
     return Wanted(output.name, bool(parameters.get("binary_data", is_binary)), classes)
 
 

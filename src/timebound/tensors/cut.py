@@ -56,6 +56,7 @@ def cut(
         check_repeated(infer, more)
     if facts.is_raw:
         infer.items = [Cut(element) for element in _raw_bodies(given[0], count)]
+        infer.more = more
         return infer
     _cut_items(infer, facts, given, count, more)
     if needs_print or (facts.key is not None and any(item.key is not None for item in infer.items)):

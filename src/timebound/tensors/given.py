@@ -44,6 +44,8 @@ class Infer(msgspec.Struct, array_like=True):
     priority: int | None = None
     wanted: list[Wanted] = []
     is_binary: bool = False
+    more: dict[str, Any] = {}
+    """What the client said besides, by name, where the items are whole bodies that have no place for it."""
 
 
 class Output(msgspec.Struct):

@@ -29,6 +29,8 @@ from timebound.tensors.datatypes import BYTES, of_dtype
 from timebound.tensors.item import MEDIA, Data, Head, Part, Wanted, head_of, pack, unpack
 from timebound.types import Outcome, Tensor
 
+PARAMETERS = "parameters"
+"""The field of a class that is given what the client said besides and no other field is called."""
 BODY, ANSWER = "body", "answer"
 """The input of a model that takes raw bodies, and the output of one that answers no dict."""
 
@@ -101,6 +103,8 @@ class TensorItems:
         given: dict[str, Any] = {}
         if head.parameters:
             given = {name: value for name, value in head.parameters.items() if name in self._fields}
+            if PARAMETERS in self._fields and PARAMETERS not in given:
+                given[PARAMETERS] = {name: value for name, value in head.parameters.items() if name not in given}
         for part, own in zip(head.parts, data, strict=True):
             given[part.name] = _value(self._fields[part.name], part, own)
         return read_json(self._fill, given)  # type: ignore[arg-type]

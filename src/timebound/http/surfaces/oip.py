@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 
 from timebound.errors import Refusal, RequestError
+from timebound.handlers.envelope import Asked as Parcel
+from timebound.handlers.envelope import pack_asked
 from timebound.http.problems import detail_of, headers_of, said
 from timebound.http.surfaces.base import Asked, Item, Read, Reply
 from timebound.reading import Errand, is_heavy
@@ -33,6 +36,7 @@ _ANSWER = (
     b"timebound-source: %b\r\ntimebound-batch: %d\r\ntimebound-quality: %b\r\ntimebound-members: %d/%d\r\n"
     b"server-timing: queue;dur=%.3f, prepare;dur=%.3f, infer;dur=%.3f, finish;dur=%.3f\r\n"
 )
+_VARY = b"vary: accept-encoding\r\n"
 _TAKEN_PACKED = [(b"accept-encoding", b"gzip, deflate")]
 _WORST = {Quality.FALLBACK: 0, Quality.PARTIAL: 1, Quality.FULL: 2}
 
@@ -50,11 +54,11 @@ class OpenInference:
 
     @staticmethod
     def paths(info: ModelInfo) -> list[str]:
-        return _with_slash(f"/v2/models/{info.name}/infer") if info.name == info.base else []
+        return [f"/v2/models/{info.name}/infer"] if info.name == info.base else []
 
     @staticmethod
     def version_paths(info: ModelInfo) -> list[str]:
-        return _with_slash(f"/v2/models/{info.base}/versions/{info.version}/infer")
+        return [f"/v2/models/{info.base}/versions/{info.version}/infer"]
 
     def elsewhere(self, fields: Mapping[bytes, bytes], body: bytes, most: int) -> Errand | None:
         told = self._told(fields, most)
@@ -92,8 +96,7 @@ class OpenInference:
             infer = read(self._facts, self._told(fields, len(body)), body)
         else:
             infer = _as_infer(looked.said)
-        items = [Item(cut.body, cut.key, cut.size, cut.fingerprint) for cut in infer.items]
-        asked = Asked(items, infer.timeout_s, infer.priority, infer)
+        asked = Asked(items_of(self._info, infer), infer.timeout_s, infer.priority, infer)
         if b"accept-encoding" in fields:
             asked.packing = packing.wanted(fields[b"accept-encoding"])
         if looked is not None:
@@ -121,9 +124,9 @@ class OpenInference:
                 body, head_size = response(self._info.base, version, infer.id, columns)
         except RequestError as different:
             return self.refuse(different, questions[0].id)
-        media, more = b"application/json", b""
+        media, more = b"application/json", _VARY
         if head_size is not None:
-            media, more = b"application/octet-stream", b"inference-header-content-length: %d\r\n" % head_size
+            media, more = b"application/octet-stream", _VARY + b"inference-header-content-length: %d\r\n" % head_size
         return 200, answer_head(media, body, more, questions[0].id, answered), body
 
     def refuse(self, error: RequestError, request_id: str) -> Reply:
@@ -138,6 +141,18 @@ def facts_of(info: ModelInfo) -> Facts:
     key = info.key if info.key is not None and "." not in info.key else None
     outputs = [output.name for output in info.outputs]
     return Facts(info.inputs, outputs, info.body is Body.RAW, key, info.size_field, info.key_ignore)
+
+
+def items_of(info: ModelInfo, infer: Infer) -> list[Item]:
+    """The items of a request; a handler finds what was said besides its tensors among the headers of each."""
+    if not infer.more or not info.is_handler:
+        return [Item(cut.body, cut.key, cut.size, cut.fingerprint) for cut in infer.items]
+    told = {name: value if isinstance(value, str) else _as_text(value) for name, value in infer.more.items()}
+    return [Item(pack_asked(Parcel([], told, is_bare=True), cut.body)) for cut in infer.items]
+
+
+def _as_text(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
 
 
 def columns_of(info: ModelInfo, infer: Infer, answered: Sequence[Result]) -> Steps[list[Column]]:
@@ -221,7 +236,3 @@ def _whole_number(value: bytes) -> int:
             field=_HEAD_SIZE.decode(),
         )
     return int(text)
-
-
-def _with_slash(path: str) -> list[str]:
-    return [path, f"{path}/"]
