@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import msgspec
 import pytest
+from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from openapi_spec_validator import OpenAPIV31SpecValidator, validate
 
 from timebound.http.causes import CAUSES
@@ -22,7 +23,7 @@ from timebound.http.surfaces.predict import Predict
 from timebound.http.surfaces.sagemaker import SageMaker
 from timebound.http.surfaces.torchserve import Explanations, Invocations, TorchServe
 from timebound.store.base import Entry
-from timebound.types import Body, ModelInfo
+from timebound.types import Body, ModelInfo, Tensor
 
 OWN_ERRORS = {"422", "429", "504", "default"}
 
@@ -167,18 +168,15 @@ def test_the_servers_own_paths_are_there_without_any_model() -> None:
     probes = {"/livez", "/readyz", "/metrics"}
     results = {"/v1/results", "/v1/results/{model}", "/v1/results/{model}/{key}", "/v1/reload"}
     models = {f"/v1/models{rest}" for rest in ("", "/{model}/samples", "/{model}/traffic", "/{model}/rollback")}
-    others = {"/ping", "/models/{model}/invoke"}
-    others |= {
-        f"/v1/models/{{model}}{rest}" for rest in ("", ":predict", "/versions/{version}", "/versions/{version}:predict")
-    }
+    others = {"/ping", "/v1/models/{model}", "/v1/models/{model}/versions/{version}"}
     assert {path for path in document["paths"] if not path.startswith("/v2")} == models | probes | results | others
 
 
 def test_the_open_inference_protocol_has_its_paths_of_a_model_and_of_a_version() -> None:
-    paths = openapi([], "0.1.0")["paths"]
-    for model in ("/v2/models/{model}", "/v2/models/{model}/versions/{version}"):
-        assert "get" in paths[model]
-        assert set(paths[f"{model}/infer"]["post"]["requestBody"]["content"]) == {
+    paths = openapi([Info(name="digits")], "0.1.0")["paths"]
+    for model, own in (("{model}", "digits"), ("{model}/versions/{version}", "digits/versions/1")):
+        assert "get" in paths[f"/v2/models/{model}"]
+        assert set(paths[f"/v2/models/{own}/infer"]["post"]["requestBody"]["content"]) == {
             "application/json",
             "application/octet-stream",
         }
@@ -309,9 +307,45 @@ def test_every_route_of_other_protocols_is_described() -> None:
     asked += [path for surface in (OpenInference, Predict, SageMaker) for path in surface.version_paths(info)]
     templates = {re.sub(r"\\{(\w+)\\}", r"[^/:]+", re.escape(path)) for path in paths}
     routes = OpenInferenceRoutes(cast(Any, None), cast(Any, None), None).routes()
-    own = [route.path for route in routes if not route.path.endswith((*UNSUPPORTED, "/"))]
+    refused = (*UNSUPPORTED, "/", "/infer", ":predict")  # asked of models that are not there
+    own = [route.path for route in routes if not route.path.endswith(refused)]
     unknown = [path for path in (*asked, *own) if not any(re.fullmatch(each, path.rstrip("/")) for each in templates)]
     assert unknown == []
+
+
+def test_a_model_is_described_with_its_own_tensors() -> None:
+    inputs = [Tensor("image", "FP32", [-1, 3, -1]), Tensor("scale", "FP64", [-1], is_optional=True)]
+    info = ModelInfo(name="digits", backend="onnx", inputs=inputs, outputs=[Tensor("label", "INT64", [-1])])
+    document = openapi([info, ModelInfo(name="digits@2", version="2", inputs=inputs)], "1")
+    validate(document, cls=OpenAPIV31SpecValidator)
+    asked = document["paths"]["/v2/models/digits/infer"]["post"]
+    assert "/v2/models/digits/versions/2/infer" in document["paths"]
+    schema = asked["requestBody"]["content"]["application/json"]["schema"]
+    check = Draft202012Validator(schema).is_valid
+    image = {"name": "image", "datatype": "FP32", "shape": [2, 3, 7], "data": []}
+    assert check({"inputs": [image], "outputs": [{"name": "label"}]})
+    wrong: list[dict[str, Any]] = [{"name": "picture"}, {"shape": [2, 4, 7]}, {"shape": [257, 3, 7]}, {"shape": [2, 3]}]
+    assert not any(check({"inputs": [image | each]}) for each in wrong)
+    assert not check({"inputs": [image], "outputs": [{"name": "other"}]})
+    headers = asked["responses"]["200"]["headers"]
+    assert {"Timebound-Quality", "Timebound-Source", "Server-Timing", "Inference-Header-Content-Length"} <= set(headers)
+
+
+def test_rows_and_sagemakers_paths_have_the_models_own_body_and_answer() -> None:
+    info = ModelInfo(name="digits", request_schema=DRAWING, example={"id": "a"}, answer_media="image/png")
+    document = openapi([info], "1")
+    paths = document["paths"]
+    predict = paths["/v1/models/digits:predict"]["post"]["requestBody"]["content"]["application/json"]
+    assert predict["example"] == {"instances": [{"id": "a"}]}
+    own = paths["/predictions/digits"]["post"]
+    rows = predict["schema"]["anyOf"][0]["properties"]["instances"]["items"]
+    assert rows == own["requestBody"]["content"]["application/json"]["schema"]
+    for path in ("/models/digits/invoke", "/invocations"):
+        assert paths[path]["post"]["requestBody"] == own["requestBody"]
+        assert paths[path]["post"]["responses"] == own["responses"]
+    several = openapi([info, ModelInfo(name="other")], "1")["paths"]
+    assert "/invocations" not in several
+    assert "/models/other/invoke" in several
 
 
 def test_every_path_of_an_archive_and_its_management_is_described() -> None:

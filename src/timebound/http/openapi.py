@@ -1,7 +1,8 @@
 """The OpenAPI 3.1 document of a running server, made from what is known about its models.
 
 What is the same on every server lies beside this file: in `openapi.json` its own paths and what all models share, in
-`openapi_tensors.json` those of other protocols. Model archives are described in `openapi_archives.py`.
+`openapi_tensors.json` those of other protocols. `openapi_tensors.py` describes a model in these, `openapi_archives.py`
+model archives.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import msgspec
 
 from timebound.http.causes import error_table
 from timebound.http.openapi_archives import add_management, archive_paths
+from timebound.http.openapi_tensors import Parts, tensor_paths
 from timebound.types import Body, ModelInfo
 
 Json = dict[str, Any]
@@ -39,7 +41,7 @@ def openapi(
     components = document["components"]
     bases = {model.base for model in models}
     is_lone = len(bases) == 1
-    _add_tensors(document, is_lone=is_lone)
+    _add_tensors(document)
     if has_archives:
         add_management(document)
     paths: Json = {}
@@ -48,6 +50,8 @@ def openapi(
         if model.is_handler:
             begin = partial(_archive_operation, model, operation_ids)
             paths |= archive_paths(model, begin, is_lone=is_lone)
+            parts = Parts({}, same["model_operation"], {})
+            paths |= tensor_paths(model, parts, partial(_operation, model, {}, operation_ids), is_lone=is_lone)
             continue
         body = _request_body(model, components["schemas"])
         shared = same["model_operation"]
@@ -68,6 +72,8 @@ def openapi(
         own = f"/predictions/{model.name}"
         if own in model.paths and f"{own}:batch" not in paths:
             paths[f"{own}:batch"] = {"post": _list(model, body, shared, answers, operation_ids)}
+        begin = partial(_operation, model, body, operation_ids)
+        paths = tensor_paths(model, Parts(body, shared, answers), begin, is_lone=is_lone) | paths
     info = document["info"]
     info["title"] = bases.pop() if len(bases) == 1 else info["title"]
     info["version"] = server_version
@@ -86,10 +92,8 @@ def _same_everywhere(more: str = "") -> bytes:
     return Path(__file__).with_name(f"openapi{more}.json").read_bytes()
 
 
-def _add_tensors(document: Json, *, is_lone: bool) -> None:
+def _add_tensors(document: Json) -> None:
     more = msgspec.json.decode(_same_everywhere("_tensors"))
-    if not is_lone:
-        del more["paths"]["/invocations"]  # it names no model
     document["tags"] += more["tags"]
     document["paths"] |= more["paths"]
     for kind, parts in more["components"].items():
