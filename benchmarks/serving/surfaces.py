@@ -2,8 +2,8 @@
 
 The echo is asked in both protocols by turns, at concurrency 64, and over gRPC by turns with a server of bare grpc.aio
 that does the same sum; all of them have one client, in Python. A network that takes float32[1, 3, 224, 224] is asked
-with the tensor in binary and as a JSON list. A model with a fallback is asked by the Open Inference Protocol at 1.5
-times what it can do, with a deadline of 250 ms, and then over gRPC.
+with the tensor in binary and as a JSON list. A model with a fallback is asked at 1.5 times what it can do, with a
+deadline of 250 ms, in every protocol in turn: `late_` and the name of the protocol; a model archive likewise.
 
 The exit code is 1 if a bar does not hold: the echo at 0.75 of our own protocol and over gRPC at 0.6 of bare grpc.aio,
 binary five times as fast as JSON, no answer late, wrong or missing.
@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import numpy as np
@@ -34,14 +35,18 @@ from timebound.lab.load.attempts import End, Exchange
 from timebound.lab.load.client import Reply
 from timebound.lab.load.schedule import Phase
 
+SURFACES = ("oip", "grpc", "predict", "lists", "invocations", "archive")
+"""Those that are asked for more than can be done; what is late is counted for each."""
 BARS = (
-    *zero("errors", "late", "unanswered"),
+    *zero("errors", "late", "unanswered", *(f"late_{name}" for name in SURFACES)),
     Bar("binary_over_json", at_least=5.0),
     Bar("oip_over_native", at_least=0.75, is_quick=False),
     Bar("grpc_over_bare", at_least=0.6, is_quick=False),
 )
 PICTURE = (1, 3, 224, 224)
 OVERLOAD = 1.5
+SLOW_S = 0.04
+"""What a batch of the archive takes, as of the class in `apps/slow_app.py`."""
 
 EXAMPLES = """\
 examples:
@@ -90,17 +95,56 @@ class TensorTraffic(Traffic):
 
 
 class SlowTraffic(Traffic):
-    """Numbers to a model that takes its time."""
+    """Numbers to a model that takes its time, in one of the protocols."""
 
-    def __init__(self, port: int, deadline_s: float = DEADLINE_S) -> None:
-        super().__init__("/v2/models/slow/infer", port)
-        tensor = {"name": "value", "datatype": "INT64", "shape": [1], "data": [7]}
-        request = {"inputs": [tensor], "parameters": {"timeout": int(deadline_s * 1e6)}}
-        body = json.dumps(request).encode()
-        self._exchange = Exchange(self._head(len(body)) + body, lambda reply: reply.status == 200)
+    def __init__(self, port: int, surface: str, deadline_s: float = DEADLINE_S) -> None:
+        path, body = _slow_request(surface, deadline_s)
+        headers = "" if surface == "oip" else f"Timebound-Timeout-Ms: {deadline_s * 1e3:g}\r\n"
+        super().__init__(path, port, headers)
+        encoded = json.dumps(body).encode()
+        self._exchange = Exchange(self._head(len(encoded)) + encoded, lambda reply: reply.status == 200)
 
     def next(self) -> Exchange:
         return self._exchange
+
+
+def _slow_request(surface: str, deadline_s: float) -> tuple[str, object]:
+    """The path and the body that ask for the same."""
+    value = {"value": 7}
+    tensor = {"name": "value", "datatype": "INT64", "shape": [1], "data": [7]}
+    return {
+        "oip": ("/v2/models/slow/infer", {"inputs": [tensor], "parameters": {"timeout": int(deadline_s * 1e6)}}),
+        "predict": ("/v1/models/slow:predict", {"instances": [value]}),
+        "lists": ("/predictions/slow:batch", [value]),
+        "invocations": ("/invocations", value),
+        "archive": ("/predictions/slow", value),
+    }[surface]
+
+
+HANDLER = f"""\
+import time
+
+
+def handle(data, context):
+    if data is None:
+        return None
+    time.sleep({SLOW_S})
+    return [row["body"] for row in data]
+
+
+def guess(row):
+    return {{"value": 0}}
+"""
+
+
+def save_archive(folder: Path) -> Path:
+    """The same model as a handler in an archive that is not packed."""
+    (folder / "MAR-INF").mkdir(parents=True)
+    model = {"modelName": "slow", "handler": "slow_handler.py:handle", "configFile": "model-config.yaml"}
+    (folder / "MAR-INF" / "MANIFEST.json").write_text(json.dumps({"runtime": "python", "model": model}))
+    (folder / "model-config.yaml").write_text("batchSize: 4\ntimebound:\n  fallback: slow_handler.py:guess\n")
+    (folder / "slow_handler.py").write_text(HANDLER)
+    return folder
 
 
 def save_mean(path: Path) -> Path:
@@ -176,20 +220,48 @@ def compare_forms(rounds: int, serve_args: Sequence[str], folder: Path) -> tuple
     return fast, slow
 
 
-def overload(seconds: float, serve_args: Sequence[str]) -> tuple[float, int, int, int]:
-    """Requests per second that were offered, and how many answers were late, missing and wrong; then over gRPC."""
-    traffic, grpc_port = SlowTraffic(free_port()), free_port()
-    with started("slow", [*timebound("slow", serve_args), "--grpc-port", str(grpc_port)], traffic):
-        capacity = measure(SlowTraffic(traffic.port, 4 * DEADLINE_S), 50, 2.0).rps  # nothing has to be left out
-        say(f"slow: {capacity:.0f} requests/s, offering {OVERLOAD:g} times as many")
-        record = drive(traffic, [Phase(rate=OVERLOAD * capacity, seconds=seconds)], seed=1)
-        say("the same over gRPC")
-        rpc_late, rpc_lost = rpc.late_at(grpc_port, 7, OVERLOAD * capacity, seconds, DEADLINE_S)
+class Overloaded(NamedTuple):
+    """What came of asking for more than could be done."""
+
+    offered_rps: float
+    late: int
+    unanswered: int
+    wrong: int
+
+
+def offered(surface: str, port: int, rate: float, seconds: float) -> Overloaded:
+    """Offer so many requests per second."""
+    say(f"{surface}: offering {rate:.0f} requests/s")
+    record = drive(SlowTraffic(port, surface), [Phase(rate=rate, seconds=seconds)], seed=1)
     attempts = [attempt for question in record.questions for attempt in question.attempts]
     late = sum(attempt.end is End.TIMED_OUT for attempt in attempts)
     lost = sum(question.last.end is not End.ANSWERED for question in record.questions)
     wrong = sum(attempt.end is End.ANSWERED and not attempt.is_right for attempt in attempts)
-    return OVERLOAD * capacity, late + rpc_late, lost + rpc_lost, wrong
+    return Overloaded(rate, late, lost, wrong)
+
+
+def rate_of(port: int, surface: str) -> float:
+    """Requests per second that are too many."""
+    return OVERLOAD * measure(SlowTraffic(port, surface, 4 * DEADLINE_S), 50, 2.0).rps  # nothing has to be left out
+
+
+def overload(seconds: float, serve_args: Sequence[str], folder: Path) -> dict[str, Overloaded]:
+    """A model in each protocol, and one as an archive, asked for more than it can do."""
+    port, grpc_port = free_port(), free_port()
+    found: dict[str, Overloaded] = {}
+    command = [*timebound("slow", serve_args), "--grpc-port", str(grpc_port)]
+    with started("slow", command, SlowTraffic(port, "oip")):
+        rate = rate_of(port, "oip")
+        for surface in SURFACES:
+            if surface not in ("grpc", "archive"):
+                found[surface] = offered(surface, port, rate, seconds)
+        say("the same over gRPC")
+        found["grpc"] = Overloaded(rate, *rpc.late_at(grpc_port, 7, rate, seconds, DEADLINE_S), 0)
+    port = free_port()
+    command = [*timebound("slow", serve_args)[:2], str(save_archive(folder / "slow")), *serve_args]
+    with started("the archive", command, SlowTraffic(port, "archive")):
+        found["archive"] = offered("archive", port, rate_of(port, "archive"), seconds)
+    return found
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -202,7 +274,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         grpc, bare = compare_rpc(rounds, options.serve_args)
         with tempfile.TemporaryDirectory() as folder:
             binary, text = compare_forms(rounds, options.serve_args, Path(folder))
-        offered, late, lost, wrong = overload(3.0 if options.quick else 15.0, options.serve_args)
+            much = overload(3.0 if options.quick else 15.0, options.serve_args, Path(folder))
         each = [*native, *oip, *grpc, *bare, *binary, *text]
         return {
             "native_rps": median(load.rps for load in native),
@@ -214,10 +286,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "binary_p50_ms": median(load.p50_ms for load in binary),
             "json_p50_ms": median(load.p50_ms for load in text),
             "binary_over_json": median(b.p50_ms / a.p50_ms for a, b in zip(binary, text, strict=True)),
-            "offered_rps": offered,
-            "late": late,
-            "unanswered": lost,
-            "errors": sum(load.errors for load in each) + wrong,
+            "offered_rps": much["oip"].offered_rps,
+            **{f"late_{name}": much[name].late for name in SURFACES},
+            "late": sum(one.late for one in much.values()),
+            "unanswered": sum(one.unanswered for one in much.values()),
+            "errors": sum(load.errors for load in each) + sum(one.wrong for one in much.values()),
         }
 
     try:
