@@ -2,7 +2,7 @@
 
     python -m benchmarks.clients [--install] [NAME ...]
 
-What is not on this machine is left out and named. With --install the packages of kserve (450 MB), k6, locust and
+What is not on this machine is left out and named. With --install the packages of kserve (300 MB), k6, locust and
 perf_analyzer are installed into ~/.cache/timebound-clients; ab and wrk are programs of the system. perf_analyzer
 also needs the system's libb64. The exit code is 1 if a client that is here was not answered rightly.
 """
@@ -14,8 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-from tests.models.onnx_files import save_doubler
-
+from benchmarks.clients.files import served_files
 from benchmarks.clients.roster import CLIENTS, Ports, told
 from benchmarks.tools import rpc
 from benchmarks.tools.contestants import timebound
@@ -33,10 +32,10 @@ def main() -> int:
     ports = Ports(free_port(), free_port(), free_port())
     serve = timebound("echo", [])[:2]
     with tempfile.TemporaryDirectory() as folder:
-        file = save_doubler(Path(folder) / "twice.onnx")
+        files = served_files(Path(folder))
         echo = Server("echo", [*timebound("echo", []), "--port", str(ports.echo)], {}, _asks(EchoTraffic(ports.echo)))
         both = ["--port", str(ports.twice), "--grpc-port", str(ports.twice_grpc)]
-        with echo, Server("twice", [*serve, str(file), *both], {}, lambda: rpc.is_live(ports.twice_grpc)):
+        with echo, Server("twice", [*serve, str(files), *both], {}, lambda: rpc.is_live(ports.twice_grpc)):
             results = {name: told(name, each, ports, may_install=options.install) for name, each in chosen.items()}
     for name, result in results.items():
         print(f"{name:26} {result}")

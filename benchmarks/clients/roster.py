@@ -56,8 +56,6 @@ class Client:
     right: str
     packages: tuple[str, ...] = ()
     environment: Callable[[Path], Mapping[str, str]] = lambda folder: {}
-    is_heavy: bool = False
-    """Whether its packages are so large that they are only installed where somebody asks for it."""
 
 
 def _written(folder: Path, name: str, text: str) -> str:
@@ -111,8 +109,7 @@ CLIENTS: dict[str, Client] = {
     "kserve": Client(
         lambda ports, _: ["python", str(HERE / "kserve_client.py"), str(ports.twice), str(ports.twice_grpc)],
         "all answers are right",
-        ("kserve==0.21.0",),
-        is_heavy=True,
+        tuple((HERE / "kserve.txt").read_text().split()),
     ),
     "perf_analyzer http": Client(_perf("http"), r"throughput: [1-9]", _PERF, _cuda),
     "perf_analyzer grpc": Client(_perf("grpc"), r"throughput: [1-9]", _PERF, _cuda),
@@ -124,16 +121,16 @@ def prepared(name: str, client: Client, *, may_install: bool) -> Path | None:
     """The environment of a client that comes in packages; None if they are not installed. Safe between processes."""
     folder = CACHE / name.partition(" ")[0]
     done = folder / "installed"  # written last, for an installation may break off
-    wish = " ".join(client.packages)
+    wish = "\n".join(client.packages)
     if not wish:
         return folder
     CACHE.mkdir(parents=True, exist_ok=True)
     with (CACHE / f"{folder.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if may_install and not (done.exists() and done.read_text() == wish):
-            print(f"installing {wish}", file=sys.stderr)
+            print(f"installing {client.packages[0]}", file=sys.stderr)
             subprocess.run([sys.executable, "-m", "venv", "--clear", "--without-pip", str(folder)], check=True)
-            pip = [sys.executable, "-m", "pip", "--python", str(folder), "install", "-q"]
+            pip = [sys.executable, "-m", "pip", "--python", str(folder), "install", "-q", "--no-compile"]
             subprocess.run([*pip, "--disable-pip-version-check", *client.packages], check=True)
             done.write_text(wish)
     return folder if done.exists() else None
@@ -143,7 +140,7 @@ def told(name: str, client: Client, ports: Ports, *, may_install: bool) -> str:
     """What came of asking with this client: right, wrong, or why it was not tried."""
     folder = prepared(name, client, may_install=may_install)
     if folder is None:
-        return f"not installed: {' '.join(client.packages)}; try --install"
+        return f"not installed: {client.packages[0]}; try --install"
     with tempfile.TemporaryDirectory() as scratch:
         command = client.command(ports, Path(scratch))
         found = shutil.which(command[0], path=f"{folder / 'bin'}:{os.environ['PATH']}")

@@ -21,6 +21,7 @@ from PIL import Image
 from tests.live.gate import Gate
 from tests.live.serving import Serving, eventually
 from tests.models import archives
+from tests.outside import absent
 
 from timebound.admission.keys import hash_of
 
@@ -42,7 +43,7 @@ def mms_tool(tmp_path_factory: pytest.TempPathFactory) -> Path:
     wish = ["pip", "install", "-q", "--no-deps", "--disable-pip-version-check", "--target", str(folder)]
     ran = subprocess.run([sys.executable, "-m", *wish, "model-archiver==1.0.3"], capture_output=True, check=False)
     if ran.returncode:
-        pytest.skip("model-archiver cannot be had from the package registry")
+        absent("model-archiver cannot be had from the package registry")
     return folder
 
 
@@ -220,8 +221,9 @@ def test_the_numbers_of_a_handler_are_in_the_metrics(served: Serving) -> None:
     eventually(told, "the handler's own metrics")
 
 
-@pytest.mark.skipif(shutil.which("ab") is None, reason="apache2-utils is not installed")
 def test_ab_finds_every_answer_good(served: Serving, tmp_path: Path) -> None:
+    if shutil.which("ab") is None:
+        absent("apache2-utils is not installed")
     file = tmp_path / "digit.png"
     file.write_bytes(png())
     url = f"{served.url}/predictions/digits"
