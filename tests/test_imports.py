@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -284,6 +286,14 @@ def test_the_checker_sees_an_import_that_points_upward(tmp_path: Path) -> None:
         "admission imports observe.metrics",
         "scheduler.policy imports workers.wire",
     ]
+
+
+def test_a_gateway_starts_without_what_only_workers_need() -> None:
+    """Each of these takes longer to import than all of the gateway's own code, and every start waits for it."""
+    heavy = "{'numpy', 'PIL', 'onnxruntime', 'torch', 'redis', 'grpc', 'timebound.workers.runner'}"
+    code = f"import sys, timebound.server; print(sorted({heavy} & set(sys.modules)))"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "[]"
 
 
 def test_the_checker_sees_imports_that_hide(tmp_path: Path) -> None:

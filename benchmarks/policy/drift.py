@@ -37,7 +37,8 @@ from benchmarks.tools.openloop import drive
 from benchmarks.tools.processes import Server
 from timebound.lab.load.attempts import End, Exchange
 from timebound.lab.load.schedule import Phase
-from timebound.observe.detector import LEAST, Detector, mark, of_labels, of_numbers
+from timebound.observe.detector import Detector, of_labels, of_numbers
+from timebound.observe.reference import LEAST, mark
 
 ANSWERS = Path(__file__).with_name("drift_answers.npz")
 APPS = ("sentiment", "handwriting", "insects", "correction")

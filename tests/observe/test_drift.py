@@ -14,9 +14,10 @@ from tests.live.serving import eventually
 
 from timebound.cli import main
 from timebound.events import Answered, Events, Refused
-from timebound.observe.detector import LEAST, Detector, mark, of_labels, of_numbers
+from timebound.observe.detector import Detector, of_labels, of_numbers
 from timebound.observe.drift import Drift
 from timebound.observe.journal import Journal
+from timebound.observe.reference import LEAST, mark
 from timebound.observe.streams import Streams
 from timebound.observe.told import Told
 from timebound.types import ModelInfo, Outcome, Quality, Question, Result, Source

@@ -14,8 +14,8 @@ import pytest
 import timebound as tb
 from timebound.clock import MonotonicClock
 from timebound.errors import RequestError
-from timebound.workers.errands import _THREADS, FALLBACK, SIZE, Desk, Errands
-from timebound.workers.messages import Call
+from timebound.workers.errands import _THREADS, Desk, Errands
+from timebound.workers.messages import FALLBACK, SIZE, Call
 from timebound.workers.runner import Runner
 
 PATIENCE_S = 20.0

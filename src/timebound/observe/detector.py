@@ -13,14 +13,12 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
-from hashlib import blake2b
 from typing import Any
 
-import msgspec
 import numpy as np
 
-LEAST = 5_000
-"""Values that make a reference."""
+from timebound.observe.reference import Reference
+
 LIMIT = 1e9
 """Unchanged values for one false alarm."""
 _QUANTILES = (0.01, 0.02, 0.05, *(step / 10 for step in range(1, 10)), 0.95, 0.98, 0.99)
@@ -40,27 +38,6 @@ _RECENT = 500
 """What came before the last so many values hardly counts in the shares of now."""
 _JUST_NOW = 100
 """The same for the mean, which is to have moved when there is an alarm."""
-
-
-class Reference(msgspec.Struct, frozen=True):
-    """What values are usually like: bins and their shares."""
-
-    shares: list[float]
-    edges: list[float] = []
-    """Of numbers: the largest value of each bin but the last."""
-    values: list[float] = []
-    """Of numbers: the mean of each bin, in standard deviations from the mean of all."""
-    labels: list[str] = []
-    """Of labels: those with a bin of their own, as `mark` writes them; then come rarer and new ones."""
-    rarer: list[str] = []
-    mean: float = 0.0
-    sd: float = 0.0
-    count: int = 0
-
-
-def mark(label: str) -> str:
-    """What a reference knows of a label: enough to tell it from others, and not what it says."""
-    return blake2b(label.encode(), digest_size=6).hexdigest()
 
 
 def of_numbers(values: Sequence[float]) -> Reference | None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from math import isfinite
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from timebound.observe.detector import LEAST, Detector, Reference, mark, of_labels, of_numbers
+from timebound.observe.reference import LEAST, Reference, mark
+
+if TYPE_CHECKING:
+    from timebound.observe.detector import Detector
 
 SIGNALS = ("confidence", "label", "size")
 _STANDS_FOR = 2_000
@@ -69,9 +72,9 @@ class Stream:
         self._learning.append(value)
         if len(self._learning) < LEAST:
             return False
-        learned = of_labels(self._learning) if self.signal == "label" else of_numbers(self._learning)  # type: ignore[arg-type]
+        learned = _learned(self.signal, self._learning)
         self._learning = []  # if there is nothing to compare with, it learns on
-        self.detector = None if learned is None else Detector(learned)
+        self.detector = None if learned is None else _detector(learned)
         return learned is not None
 
     def _marked(self, label: str) -> str:
@@ -145,7 +148,7 @@ class Stream:
         stream._learning = list(kept.learning)
         if kept.reference is not None:
             _check(kept.reference, is_label=kept.signal == "label")
-            stream.detector = Detector(kept.reference)
+            stream.detector = _detector(kept.reference)
         return stream
 
 
@@ -223,3 +226,15 @@ class Streams:
                 del self._versions[next(iter(self._versions))]
             streams = self._versions[model, version] = {}
         return streams
+
+
+def _learned(signal: str, values: list[Any]) -> Reference | None:
+    from timebound.observe.detector import of_labels, of_numbers  # with numpy, which takes time to import
+
+    return of_labels(values) if signal == "label" else of_numbers(values)
+
+
+def _detector(reference: Reference) -> Detector:
+    from timebound.observe.detector import Detector
+
+    return Detector(reference)

@@ -25,13 +25,13 @@ from timebound.target import sentence, understudies
 from timebound.types import Outcome
 from timebound.workers import messages, wire
 from timebound.workers.failures import failure
+from timebound.workers.messages import FALLBACK, SIZE
 from timebound.workers.runner import Runner
 
 log = logging.getLogger("timebound.understudy")
 
 LIMIT_S = 0.05
 """A call that takes longer counts as stuck."""
-FALLBACK, SIZE = "fallback", "size"
 _THREADS = 4
 _MOST_THREADS = 64
 

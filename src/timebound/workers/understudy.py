@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from timebound.types import Outcome
 from timebound.workers import messages, wire
-from timebound.workers.errands import FALLBACK, SIZE
+from timebound.workers.messages import FALLBACK, SIZE
 
 PING = "ping"
 
