@@ -312,6 +312,14 @@ class Bounded(HttpToolsProtocol):
             return False
         return True
 
+    def _to_app(self) -> None:
+        """Have uvicorn run the app; it makes a scope first, which requests to models do without."""
+        url, headers, expects_word = self.url, self.headers, self.expect_100_continue
+        super().on_message_begin()
+        self.url, self.expect_100_continue = url, expects_word
+        self.headers += headers
+        super().on_headers_complete()
+
     def refuse(self, code: str, detail: str) -> None:
         """Answer the request being read with a problem and take no more; earlier ones still get their answers."""
         self._turn_away(RequestError(detail, code=code))

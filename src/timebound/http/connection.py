@@ -240,14 +240,6 @@ class Connection(Bounded):
                 self._to_app()
             self._owns_cycle = not self._is_refused
 
-    def _to_app(self) -> None:
-        """Have uvicorn run the app; it makes a scope first, which requests to models do without."""
-        url, headers, expects_word = self.url, self.headers, self.expect_100_continue
-        super().on_message_begin()
-        self.url, self.expect_100_continue = url, expects_word
-        self.headers += headers
-        super().on_headers_complete()
-
     def _take(self, length: int | None) -> bool:
         """Whether this request is for a model: then it waits for its turn on this connection."""
         route = self._routes.get(self.url) or find(self._routes, self.url, self.headers)

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import math
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from itertools import count
 from typing import Any, Protocol
@@ -19,8 +19,9 @@ from typing import Any, Protocol
 from timebound.admission import Client, Hold
 from timebound.admission.peers import peer_of
 from timebound.clock import Clock
-from timebound.errors import DeadlineMissed, RequestError
+from timebound.errors import RequestError
 from timebound.events import Answered, Events, Refused
+from timebound.http.gradual import is_heavy, write_in_steps
 from timebound.http.headers import LIMITS, WISHES, read_wishes, timeout_s
 from timebound.http.large import Large
 from timebound.http.packed import Packed
@@ -29,7 +30,6 @@ from timebound.http.routes import Route
 from timebound.http.surfaces.base import Asked, Item, Read, Reply
 from timebound.reading import LIGHT, Looked
 from timebound.requests.identity import OURS, check_key
-from timebound.tensors.pieces import Steps
 from timebound.types import Deliver, Question, Result, Trace
 
 Headers = Collection[tuple[bytes, bytes]]
@@ -43,10 +43,6 @@ log = logging.getLogger("timebound.http")
 _MAX_ID = 128
 AT_ONCE = 32
 """Items of one request that are submitted in one turn of the event loop; each step of a larger one has its own turn."""
-HEAVY = 100_000
-"""Bytes of answers that may take longer than a millisecond to write in a protocol that changes them."""
-_KEPT_FREE_S = 0.002
-"""Before the deadline an answer that is not written yet is a miss."""
 
 
 class Requests(Protocol):
@@ -75,7 +71,7 @@ class Intake:
         self.clock = clock
         self.events = events
         self._is_behind = is_behind
-        self._around = around or (lambda fields, respond: (respond, None))
+        self._around = around
         self._large = large
         self._cap_s = cap_s
         self._prefix = os.urandom(4).hex()
@@ -103,9 +99,11 @@ class Intake:
         arrived = self.clock.now() - age_s
         if unread_s is not None and not age_s and self._is_behind(arrived):
             arrived -= unread_s()
-        fields = dict(headers)
-        respond, trace = self._around(fields, respond)
-        taken = Taken(self, route, self.request_id(fields), arrived=arrived, respond=respond, client=client)
+        fields, trace = dict(headers), None
+        if self._around is not None:
+            respond, trace = self._around(fields, respond)
+        request_id = self.request_id(fields) if b"x-request-id" in fields else f"{self._prefix}-{next(self._number):x}"
+        taken = Taken(self, route, request_id, arrived=arrived, respond=respond, client=client)
         taken.address, taken.trace = address, trace
         self._go_on(taken, headers, fields, body, hold)
         return None if taken.is_over else taken.leave
@@ -117,7 +115,8 @@ class Intake:
         route = taken.route
         try:
             if not looked:
-                taken.let_in()
+                if taken.client is not None:
+                    taken.let_in(taken.client)
                 is_suspect = len(body) > LIGHT or (route.apart is not None and b"content-encoding" in fields)
                 go_on = partial(self._go_on, taken, headers, fields, body, hold) if is_suspect else None
                 if go_on is not None and self._large is not None and self._large.look(taken, headers, body, go_on):
@@ -137,7 +136,7 @@ class Intake:
 
     def request_id(self, fields: Fields) -> str:
         """The client's own, or one made up."""
-        given = fields.get(b"x-request-id")
+        given = fields[b"x-request-id"]
         if given and len(given) <= _MAX_ID and given.isascii() and given.decode().isprintable():
             return given.decode()
         return f"{self._prefix}-{next(self._number):x}"
@@ -169,12 +168,11 @@ class Taken:
         self._missing = 0
         self.is_over = False
 
-    def let_in(self) -> None:
+    def let_in(self, client: Client) -> None:
         """Count it for the holder of its API key; raises `RequestError` if that may not ask this now."""
-        if self.client is not None:
-            self.client.check_model(self.route.model)
-            self.client.count(self.arrived)
-            self.on_close = self.client.enter()
+        client.check_model(self.route.model)
+        client.count(self.arrived)
+        self.on_close = client.enter()
 
     def pack(self, encoding: str, deadline: float) -> None:
         """Have its answer packed, if there is time for it."""
@@ -240,7 +238,7 @@ class Taken:
         """Nothing of it was let in; or something broke, and then nobody waits for what was."""
         if not self.is_over:
             self.leave()
-            self._answer(*self.route.surface.refuse(error, self.id), [error])
+            self.answer(self.route.surface.refuse(error, self.id), error)
 
     def _put(self, place: int, result: Result | RequestError) -> None:
         if not self.is_over:
@@ -254,37 +252,18 @@ class Taken:
             return
         self._attempts = []  # they know this; a cycle that only the collector would end
         assert self.asked is not None
-        gradual = self.route.gradual
-        if gradual is not None and sum(map(_weight, self._results)) > HEAVY:
-            self._step(gradual.in_steps(self.asked, self._questions, self._results))
+        if self.route.gradual is not None and is_heavy(self._results):
+            steps = self.route.gradual.in_steps(self.asked, self._questions, self._results)
+            write_in_steps(self, steps, self._questions[0].deadline, self._intake.clock)
             return
-        self._close()
         try:
             reply = self.route.surface.write(self.asked, self._questions, self._results)
         except Exception:
-            reply = self._broken()
-        self._answer(*reply, self._results)
+            reply = self.broken()
+        self.answer(reply)
 
-    def _step(self, steps: Steps[Reply]) -> None:
-        """Write some more of a large answer; others have their turn before the next step."""
-        if self.is_over:
-            return
-        if self._intake.clock.now() >= self._questions[0].deadline - _KEPT_FREE_S:
-            self.refuse(DeadlineMissed("the deadline came while the answer was written"))
-            return
-        try:
-            next(steps)
-        except StopIteration as end:
-            reply: Reply = end.value
-        except Exception:
-            reply = self._broken()
-        else:
-            asyncio.get_running_loop().call_soon(self._step, steps)
-            return
-        self._close()
-        self._answer(*reply, self._results)
-
-    def _broken(self) -> Reply:
+    def broken(self) -> Reply:
+        """What is answered where the answer cannot be written."""
         log.exception("an answer could not be written", extra={"request_id": self.id})
         broken = RequestError("something broke in the server; its log has the details")
         self._results = [broken] * len(self._results)
@@ -296,26 +275,37 @@ class Taken:
             self.on_close()
             self.on_close = None
 
-    def _answer(self, status: int, head: bytes, body: bytes, results: Sequence[Result | RequestError]) -> None:
+    def answer(self, reply: Reply, refused: RequestError | None = None) -> None:
+        """Write the one answer, and tell what became of each item; `refused` if nothing of it was let in."""
+        self._close()
+        status, head, body = reply
         self._respond(status, head, body)
-        tell = partial(self._tell, status, results, self._intake.clock.now() - self.arrived)
-        asyncio.get_running_loop().call_soon(tell) if len(results) > AT_ONCE else tell()
+        seconds = self._intake.clock.now() - self.arrived
+        if refused is not None:
+            self._tell(refused, None, status, seconds)
+        elif len(self._results) == 1:
+            self._tell(self._results[0], self._questions[0], status, seconds)
+        elif len(self._results) > AT_ONCE:
+            asyncio.get_running_loop().call_soon(self._tell_each, seconds, 0)
+        else:
+            self._tell_each(seconds, 0)
 
-    def _tell(self, status: int, results: Sequence[Result | RequestError], seconds: float) -> None:
-        events, whose = self._intake.events, "" if self.client is None else self.client.name
-        for place, result in enumerate(results):
-            if isinstance(result, RequestError):
-                own = status if len(results) == 1 else status_of(result.code)
-                asked = self._questions[place] if self._questions else None
-                facts = (result.code, own, seconds, whose, self.address, asked, result)
-                events.emit(Refused(self.route.model, self.id, *facts))
-            else:
-                own = status if len(results) == 1 else status_of(result.outcome.code) if result.outcome.code else 200
-                events.emit(Answered(self._questions[place], result, own, seconds))
+    def _tell_each(self, seconds: float, first: int) -> None:
+        """Tell of the items from this place on; of many only some in one turn of the event loop."""
+        some = slice(first, first + AT_ONCE)
+        for result, question in zip(self._results[some], self._questions[some], strict=True):
+            code = result.code if isinstance(result, RequestError) else result.outcome.code
+            self._tell(result, question, status_of(code) if code else 200, seconds)
+        if len(self._results) > first + AT_ONCE:
+            asyncio.get_running_loop().call_soon(self._tell_each, seconds, first + AT_ONCE)
 
-
-def _weight(result: Result | RequestError) -> int:
-    return len(result.outcome.body) if isinstance(result, Result) else 0
+    def _tell(self, result: Result | RequestError, asked: Question | None, status: int, seconds: float) -> None:
+        if not isinstance(result, RequestError) and asked is not None:
+            self._intake.events.emit(Answered(asked, result, status, seconds))
+        elif isinstance(result, RequestError):
+            whose = "" if self.client is None else self.client.name
+            facts = (result.code, status, seconds, whose, self.address, asked, result)
+            self._intake.events.emit(Refused(self.route.model, self.id, *facts))
 
 
 _NO_RESULT = RequestError("no result yet")

@@ -135,6 +135,16 @@ def headers_of(error: RequestError) -> list[tuple[bytes, bytes]]:
     return _HEADERS.get(error.code, [])
 
 
+def problem(error: RequestError, request_id: str | None = None) -> tuple[int, bytes, bytes]:
+    """An error as status, header lines and problem+json body."""
+    body = from_error(error, request_id)
+    head = b"content-type: %b\r\ncontent-length: %d\r\n" % (MEDIA, len(body))
+    head += b"".join(b"%b: %b\r\n" % header for header in headers_of(error))
+    if request_id is not None:
+        head += b"x-request-id: %b\r\n" % request_id.encode()
+    return status_of(error.code), head, body
+
+
 _HEADERS = {
     "unauthorized": [(b"www-authenticate", b'Bearer realm="timebound"')],
     "unsupported_encoding": [(b"accept-encoding", b"identity")],

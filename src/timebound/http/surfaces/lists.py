@@ -8,9 +8,8 @@ import msgspec
 
 from timebound.answer_type import is_json
 from timebound.errors import RequestError
-from timebound.http.problems import from_error, from_outcome
+from timebound.http.problems import from_error, from_outcome, problem
 from timebound.http.surfaces.base import Asked, Item, Read, Reply
-from timebound.http.surfaces.native import problem
 from timebound.http.surfaces.oip import answer_head
 from timebound.reading import LIGHT, Errand
 from timebound.tensors.pieces import Steps, as_base64, at_once

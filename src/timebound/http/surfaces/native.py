@@ -7,7 +7,7 @@ from typing import Any
 
 from timebound.body import FirstLook
 from timebound.errors import RequestError
-from timebound.http.problems import MEDIA, from_error, from_outcome, headers_of, status_of
+from timebound.http.problems import MEDIA, from_outcome, problem, status_of
 from timebound.http.surfaces.base import Asked, Item, Reply
 from timebound.http.surfaces.forms import Forms
 from timebound.reading import Errand
@@ -86,16 +86,6 @@ class Native:
 
     def refuse(self, error: RequestError, request_id: str) -> Reply:
         return problem(error, request_id)
-
-
-def problem(error: RequestError, request_id: str | None = None) -> Reply:
-    """An error as status, header lines and problem+json body."""
-    body = from_error(error, request_id)
-    head = b"content-type: %b\r\ncontent-length: %d\r\n" % (MEDIA, len(body))
-    head += b"".join(b"%b: %b\r\n" % header for header in headers_of(error))
-    if request_id is not None:
-        head += b"x-request-id: %b\r\n" % request_id.encode()
-    return status_of(error.code), head, body
 
 
 def _check_encoding(encoding: bytes) -> None:
