@@ -10,7 +10,8 @@ from types import ModuleType
 import pytest
 from benchmarks.serving import abuse, fuzz, once
 from benchmarks.tools.abusers import ABUSERS
-from benchmarks.tools.bars import Bar, conclude, judge, zero
+from benchmarks.tools.bars import Bar, Figures, conclude, judge, zero
+from benchmarks.tools.commandline import add_choice
 from benchmarks.tools.images import beside_the_contest
 
 ROOT = Path(__file__).parents[1] / "benchmarks"
@@ -105,9 +106,29 @@ def test_short_run_says_what_it_does_not_judge(capsys: pytest.CaptureFixture[str
     assert judge("x", {"late": 0, "ratio": 1.0}, bars, is_quick=False) == 1
 
 
-def test_part_that_was_left_out_is_told_and_does_not_fail(capsys: pytest.CaptureFixture[str]) -> None:
-    assert judge("x", {"late": 0, "engine": "onnxruntime"}, [*zero("late", "twice")], is_quick=False) == 0
+@pytest.mark.parametrize("is_quick", [False, True])
+def test_part_that_was_left_out_on_purpose_is_told_and_does_not_fail(
+    is_quick: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    figures: Figures = {"late": 0, "engine": "onnxruntime"}
+    assert judge("x", figures, zero("late", "twice"), is_quick, is_partial=not is_quick) == 0
     assert "not measured: twice" in capsys.readouterr().out
+
+
+def test_a_figure_that_is_missing_otherwise_fails(capsys: pytest.CaptureFixture[str]) -> None:
+    assert judge("x", {"late": 0}, zero("late", "twice"), is_quick=False) == 1
+    assert "x: twice was not measured" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "is_partial"),
+    [([], False), (["--only", "stall,rate,wrk"], False), (["--only", "rate"], True), (["--kinds", "b"], True)],
+)
+def test_a_choice_that_leaves_something_out_is_on_purpose(arguments: list[str], is_partial: bool) -> None:
+    parser = argparse.ArgumentParser()
+    add_choice(parser, "--only", ("wrk", "stall", "rate"), "parts")
+    add_choice(parser, "--kinds", ("a", "b"), "kinds")
+    assert parser.parse_args(arguments).is_partial is is_partial
 
 
 def test_figures_are_kept_when_a_bar_fails(tmp_path: Path) -> None:

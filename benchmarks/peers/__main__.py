@@ -68,7 +68,9 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         help="where everything measured is kept, one file per contestant; default: %(default)s",
     )
     parser.add_argument("--table", type=Path, metavar="FOLDER", help="measure nothing: show what a run kept there")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    options.is_partial = bool(options.only or options.table)  # what a run kept may be of some contestants only
+    return options
 
 
 def make_plan(options: argparse.Namespace) -> Plan:

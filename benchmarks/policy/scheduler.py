@@ -82,6 +82,8 @@ def main() -> int:
     for part in chosen.only:
         flat |= parts[part]()
     missed = list(missed_bars(flat, LESS_QUICK if chosen.quick else LESS))
+    if not chosen.quick and not chosen.is_partial:
+        missed += [f"{name} was not measured" for name in BARS if name not in flat]
     print("\n" + ("\n".join(f"NOT HELD: {line}" for line in missed) or "every bar holds"))
     if chosen.json:
         chosen.json.write_text(json.dumps({name: round(value, 4) for name, value in flat.items()}, indent=1) + "\n")

@@ -296,7 +296,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--levels",
         type=lambda text: tuple(float(level) for level in text.split(",")),
         metavar="LOADS",
-        help="loads instead of the planned ones, such as 0.8,1.5",
+        help="loads instead of the planned ones, such as 0.8,1.5; bars at other loads are not judged",
     )
     parser.add_argument("--seconds", type=float, metavar="S", help="length of each level")
     parser.add_argument("--seed", type=int, default=1, help="of the arrivals; default: %(default)s")
@@ -307,7 +307,9 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         metavar="FILE",
         help="where the recovery is drawn; default: %(default)s",
     )
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    options.is_partial |= options.levels is not None
+    return options
 
 
 def make_plan(options: argparse.Namespace) -> Plan:

@@ -382,7 +382,8 @@ def main() -> int:
             failed.append(name)
             print(traceback.format_exc(), flush=True)
     numbers = {name: value for name, value in bench.figures.items() if isinstance(value, int | float)}
-    code = judge("gpu.py", numbers, BARS, options.quick)
+    is_partial = not set(USUAL) <= set(options.only.split(","))
+    code = judge("gpu.py", numbers, BARS, options.quick, is_partial=is_partial)
     if failed:
         print(f"failed: {', '.join(failed)}")
     return code or (1 if failed else 0)

@@ -39,8 +39,11 @@ def zero(*names: str) -> tuple[Bar, ...]:
     return tuple(Bar(name, at_most=0) for name in names)
 
 
-def judge(program: str, figures: Figures, bars: Sequence[Bar], is_quick: bool) -> int:
-    """Print one line for each bar, name those that cannot be judged, and give the exit code."""
+def judge(program: str, figures: Figures, bars: Sequence[Bar], is_quick: bool, *, is_partial: bool = False) -> int:
+    """Print one line for each bar, name those that cannot be judged, and give the exit code.
+
+    A bar without a figure fails, unless the run was to be short or `is_partial`: parts were left out on purpose.
+    """
     measured = {name: float(figure) for name, figure in figures.items() if not isinstance(figure, str)}
     judged = [bar for bar in bars if bar.name in measured and (bar.is_quick or not is_quick)]
     width = max((len(bar.name) for bar in judged), default=0)
@@ -49,18 +52,24 @@ def judge(program: str, figures: Figures, bars: Sequence[Bar], is_quick: bool) -
         print(f"{verdict}  {bar.name:{width}} {_plain(measured[bar.name]):>10}  {bar.limits}")
     short = [bar for bar in bars if is_quick and not bar.is_quick]
     _tell("too short a run to judge", [bar.name for bar in short])
-    _tell("not measured", [bar.name for bar in bars if bar.name not in measured and bar not in short])
+    absent = [bar.name for bar in bars if bar.name not in measured and bar not in short]
+    _tell("not measured", absent)
     failed = [bar for bar in judged if not bar.holds(measured[bar.name])]
     for bar in failed:
         print(f"{program}: {bar.name} is {_plain(measured[bar.name])}, not {bar.limits}", file=sys.stderr)
-    return 1 if failed else 0
+    if is_quick or is_partial:
+        absent = []
+    for name in absent:
+        print(f"{program}: {name} was not measured; if that is meant, leave its part out", file=sys.stderr)
+    return 1 if failed or absent else 0
 
 
 def conclude(program: str, options: argparse.Namespace, figures: Figures, bars: Sequence[Bar]) -> int:
     """Write the figures where --json asks for them and hold them to the bars; the exit code."""
     if options.json:
         options.json.write_text(json.dumps(figures, indent=2) + "\n")
-    return judge(program, figures, bars, options.quick)
+    is_partial = getattr(options, "is_partial", False)  # set by `add_choice`
+    return judge(program, figures, bars, options.quick, is_partial=is_partial)
 
 
 def _tell(why: str, names: Sequence[str]) -> None:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from benchmarks.tools.processes import StartError
 from benchmarks.tools.workload import default_folder
@@ -69,14 +69,32 @@ def options_parser(description: str | None, examples: str) -> argparse.ArgumentP
 
 
 def add_choice(parser: argparse.ArgumentParser, flag: str, allowed: Sequence[str], what: str) -> None:
-    """A flag that takes some of a few names; all of them if it is not given."""
+    """A flag that takes some of a few names; all of them if it is not given.
+
+    If it is, and leaves one out, the options are told so: `is_partial`.
+    """
+    parser.set_defaults(is_partial=False)
     parser.add_argument(
         flag,
+        action=_Choice,
+        allowed=allowed,
         type=lambda text: names(allowed, text),
         default=list(allowed),
         metavar="NAMES",
         help=f"{what}, of {','.join(allowed)}; default: all",
     )
+
+
+class _Choice(argparse.Action):
+    """Takes names, and notes whether some of those there are were left out."""
+
+    def __init__(self, *arguments: Any, allowed: Sequence[str], **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        self._count = len(allowed)
+
+    def __call__(self, parser: object, options: argparse.Namespace, values: Any, flag: str | None = None) -> None:
+        setattr(options, self.dest, values)
+        options.is_partial |= len(values) < self._count
 
 
 def finish(program: str, measure: Callable[[], T]) -> T:
