@@ -3,8 +3,9 @@
 Parts: `faults` (workers and understudy killed and stopped, items that crash or hang their worker, also with another
 field each time, one that hogs memory, Redis killed and paused, and all that `honest` has, at 0.8 times the capacity),
 `honest` (reloads, also racing each other, clients that leave, also with keys and long limits, requests that take long,
-requests sent twice: no worker may be lost by these, `killed_honest`), `reloads` (20 of them in 60 s at 0.7 times) and
-`varied` (a deadly item each second, no two alike: how many of the innocent the model does not answer,
+requests sent twice: no worker may be lost by these, `killed_honest`), `firsts` (reloads, where the first batch of each
+size takes longer than any but a first one may: no worker may be lost by that, either), `reloads` (20 of them in 60 s at
+0.7 times) and `varied` (a deadly item each second, no two alike: how many of the innocent the model does not answer,
 `varied_lost_share`).
 In all of them the first batch of each size takes long in each worker. Every request must get exactly one answer, before
 its deadline, and not a wrong one; the guilty items alone may get `crashes_worker`. The model sleeps for a known time:
@@ -50,18 +51,21 @@ from benchmarks.tools.troubles import ADMIN_PATIENCE_S, Troubles
 from timebound.clock import MonotonicClock
 from timebound.lab.load.client import fetch
 
-PARTS = ("faults", "honest", "reloads", "varied")
+PARTS = ("faults", "honest", "firsts", "reloads", "varied")
 WORKERS = 2
 FAULT_LOAD, RELOAD_LOAD = 0.8, 0.7
 FAULTS_S, QUICK_FAULTS_S = 600.0, 24.0
 HONEST_S, QUICK_HONEST_S = 120.0, 8.0
+FIRSTS_S, QUICK_FIRSTS_S = 60.0, 12.0
+SLOW_FIRST_S = 1.6
+"""Three times as long as a batch may take whose like its worker ran before, and longer than any deadline."""
 RELOADS, RELOADS_S = 20, 60.0
 QUICK_RELOADS = 4
 HONEST_LOAD = 0.6
 VARIED_S, QUICK_VARIED_S = 60.0, 20.0
 VARIED_LOAD = 0.4
 VARIED_EVERY_S = 1.0
-PAUSE_S, HONEST_PAUSE_S = (0.5, 2.5), (0.2, 0.8)
+PAUSE_S, HONEST_PAUSE_S, FIRSTS_PAUSE_S = (0.5, 2.5), (0.2, 0.8), (5.0, 8.0)
 BAD = ("lost", "late", "wrong", "answered_twice", "mixed_batches", "stale", "reloads_failed_requests", "killed_honest")
 BARS = (*zero(*BAD), Bar("varied_lost_share", at_most=0.01))
 STILL_S = 0.008
@@ -105,21 +109,23 @@ class Run:
                 folder = Path(running.enter_context(tempfile.TemporaryDirectory(prefix="chaos-")))
                 app = Path(shutil.copy(ROOT / "benchmarks/serving/apps/chaos_app.py", folder / "app.py"))
                 redis = running.enter_context(Redis()) if part == "faults" else None
-                port = self._start(running, app, redis)
+                port = self._start(running, app, redis, SLOW_FIRST_S if part == "firsts" else None)
                 running.enter_context(self._stillness.beside(self._pid))
                 troubles = Troubles(port, app, redis, self._options.seed)
                 runs = {
-                    "faults": self._faults, "honest": self._honest, "reloads": self._reloads, "varied": self._varied
+                    "faults": self._faults, "honest": self._honest, "firsts": self._firsts,
+                    "reloads": self._reloads, "varied": self._varied,
                 }  # fmt: skip
                 uvloop.run(runs[part](port, troubles))
         return self.figures
 
-    def _start(self, running: ExitStack, app: Path, redis: Redis | None) -> int:
+    def _start(self, running: ExitStack, app: Path, redis: Redis | None, first_s: float | None) -> int:
         port = free_port()
         command = [str(Path(sys.executable).parent / "timebound"), "serve", str(app), "--port", str(port)]
         command += ["--workers", str(WORKERS), "--profiles", "none", "--recycle-memory", "300MB"]
         command += ["--store", redis.url] if redis else []
-        server = Server("chaos", [*command, *self._options.serve_args], {}, lambda: is_up(port))
+        environment = {} if first_s is None else {"CHAOS_FIRST_S": str(first_s)}
+        server = Server("chaos", [*command, *self._options.serve_args], environment, lambda: is_up(port))
         self._pid = running.enter_context(server).pid
         return port
 
@@ -140,9 +146,21 @@ class Run:
         seconds = QUICK_HONEST_S if self._options.quick or self._options.seconds else HONEST_S
         async with self._load(port, HONEST_LOAD) as ledger:
             await self._make(troubles.honest(ledger), seconds, HONEST_PAUSE_S)
-        lost = await _metric(port, "timebound_batches_lost_total")
         self._settle("honest", ledger, troubles)
-        self.figures["killed_honest"] = lost + await _metric(port, "timebound_worker_deaths_total")
+        await self._count_killed(port)
+
+    async def _firsts(self, port: int, troubles: Troubles) -> None:
+        """New workers again and again, each of which meets every batch size for the first time."""
+        seconds = QUICK_FIRSTS_S if self._options.quick or self._options.seconds else FIRSTS_S
+        async with self._load(port, HONEST_LOAD) as ledger:
+            await self._make({"reload": troubles.reload}, seconds, FIRSTS_PAUSE_S)
+        self._settle("firsts", ledger, troubles)
+        await self._count_killed(port)
+
+    async def _count_killed(self, port: int) -> None:
+        lost = await _metric(port, "timebound_batches_lost_total")
+        killed = lost + await _metric(port, "timebound_worker_deaths_total")
+        self.figures["killed_honest"] = self.figures.get("killed_honest", 0.0) + killed
 
     async def _make(
         self, faults: Mapping[str, Callable[[], Awaitable[None]]], seconds: float, pause_s: tuple[float, float]
