@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
+import httpx
 from tests.live.serving import MODELS, Serving, eventually
 
 
@@ -25,14 +26,14 @@ class Stages:
         """What the code says in its answers from the next load on."""
         (self.folder / "word").write_text(word)
 
-    def serve(self, *flags: str, workers: int = 2, until_ready: bool = True) -> Serving:
-        """A server of it."""
+    def serve(self, *flags: str, workers: int = 2, until_ready: bool = True, fetches: bool = False) -> Serving:
+        """A server of it; with a fetcher, if it `fetches`."""
         return Serving(
             MODELS / "steps.py",
             "--workers",
             str(workers),
             *flags,
-            environment={"STEPS": str(self.folder)},
+            environment={"STEPS": str(self.folder), **({"STEPS_FETCHES": "yes"} if fetches else {})},
             until_ready=until_ready,
         )
 
@@ -85,21 +86,44 @@ def at_the_door(serving: Serving, generation: int) -> list[int]:
     ]
 
 
-def understudy(serving: Serving, generation: int) -> int:
-    """The understudy's process; 0 before it is started."""
-    found = [w["pid"] for w in serving.workers() if w["is_understudy"] and w["generation"] == generation and w["pid"]]
+def beside(serving: Serving, role: str, generation: int) -> int:
+    """The process of this role; 0 before it is started."""
+    found = [w["pid"] for w in serving.workers() if w["role"] == role and w["generation"] == generation and w["pid"]]
     return int(found[0]) if found else 0
 
 
-def settle(serving: Serving, workers: int, generation: int) -> None:
-    """Return when there are exactly so many workers, of that generation, and nobody else but its understudy."""
+def understudy(serving: Serving, generation: int) -> int:
+    """The understudy's process; 0 before it is started."""
+    return beside(serving, "understudy", generation)
+
+
+def settle(serving: Serving, workers: int, generation: int, *, others: int = 1) -> None:
+    """Return when there are exactly so many workers, of that generation, and nobody else but who stands beside them."""
 
     def is_settled() -> bool:
         everybody = serving.workers()
-        is_whole = len(everybody) == workers + 1 and all(w["is_up"] and not w["is_leaving"] for w in everybody)
+        is_whole = len(everybody) == workers + others and all(w["is_up"] and not w["is_leaving"] for w in everybody)
         return is_whole and {w["generation"] for w in everybody} == {generation}
 
-    eventually(is_settled, f"{workers} workers of generation {generation} and an understudy")
+    eventually(is_settled, f"{workers} workers of generation {generation} and {others} beside them")
+
+
+class Later:
+    """A call in a thread of its own, and what came of it."""
+
+    def __init__(self, client: httpx.Client, path: str, body: Any = None) -> None:
+        self._answer: httpx.Response | None = None
+
+        def ask() -> None:
+            self._answer = client.post(path, json=body)
+
+        self._thread = threading.Thread(target=ask, daemon=True)
+        self._thread.start()
+
+    def answer(self) -> httpx.Response:
+        self._thread.join(20)
+        assert self._answer is not None, "no answer"
+        return self._answer
 
 
 class Askers:

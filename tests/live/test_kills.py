@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import signal
-import threading
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
-import httpx
 import pytest
 from tests.live.serving import eventually
-from tests.live.stages import Askers, Stages, at_the_door, kill, settle, understudy, up
+from tests.live.stages import Askers, Later, Stages, at_the_door, kill, settle, understudy, up
 
 pytestmark = pytest.mark.live
 
@@ -21,24 +18,6 @@ LOADING = ("import", "load", "warm-up")
 @pytest.fixture
 def stages(tmp_path: Path) -> Stages:
     return Stages(tmp_path)
-
-
-class Later:
-    """A call in a thread of its own, and what came of it."""
-
-    def __init__(self, client: httpx.Client, path: str, body: Any = None) -> None:
-        self._answer: httpx.Response | None = None
-
-        def ask() -> None:
-            self._answer = client.post(path, json=body)
-
-        self._thread = threading.Thread(target=ask, daemon=True)
-        self._thread.start()
-
-    def answer(self) -> httpx.Response:
-        self._thread.join(20)
-        assert self._answer is not None, "no answer"
-        return self._answer
 
 
 # ---------------------------------------------------------------------- start

@@ -32,11 +32,18 @@ class Steps(tb.Model):
     def load(self) -> None:
         step("load")
 
+    if "STEPS_FETCHES" in os.environ:
+
+        async def fetch(self, request: Request) -> Request:
+            if request.gate == "fetch":
+                step("fetch")
+            return request
+
     def infer(self, batch: Any) -> Any:
         for request in batch:
             if request.n < 0:
                 step("warm-up")
-            elif request.gate:
+            elif request.gate not in ("", "fetch"):
                 step(request.gate)
         return [2 * request.n for request in batch]
 
