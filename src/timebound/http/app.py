@@ -75,7 +75,7 @@ class App:
         takes_feedback = history is not None and history.is_kept
         self._missing = Missing(served, access)
         own = OwnRoutes(served, access, metrics, further, missing=self._missing, takes_feedback=takes_feedback)
-        self._cold = own.app()
+        self.own = own.app()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         route = self._routes.get(scope["path"].encode())
@@ -113,7 +113,7 @@ class App:
         if route is not None and self._missing.shows(scope, route.model):
             await self._missing.wrong_method(scope["path"], route)(scope, receive, send)
         else:
-            await self._cold(scope, shortened(receive), send)
+            await self.own(scope, shortened(receive), send)
 
     async def _answer(self, route: ModelRoute, scope: Scope, receive: Receive, send: Send) -> None:
         """A request to a model by ASGI: the same way in, the same bounds, and a client that leaves has left."""
