@@ -403,6 +403,34 @@ def test_a_server_that_leaves_answers_what_it_took_and_refuses_the_rest(tmp_path
         assert serving.wait() == 0
 
 
+def test_one_address_may_have_so_many_calls_open_and_a_stream_is_one(tmp_path: Path) -> None:
+    with (
+        Gate(tmp_path / "gate") as gate,
+        # The third is the connection on which this test asks for the server's gauges
+        Serving(MODELS / "waits.py", "--workers", "1", "--grpc-port", "0", "--max-per-address", "3") as serving,
+        grpc.insecure_channel(address(serving)) as channel,
+    ):
+        request = numbers("waits", value=("INT64", [1], [3]), gate=("BYTES", [1], [str(tmp_path / "gate").encode()]))
+        infer = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
+        stream = channel.stream_stream("/inference.GRPCInferenceService/ModelStreamInfer")
+        asked: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        asked.put(request.SerializeToString())
+        streamed = stream(iter(asked.get, None), timeout=20)
+        eventually(lambda: serving.gauge("requests_pending") == 1, "the stream's request waits")
+        first = infer.future(request.SerializeToString(), timeout=20)
+        eventually(lambda: serving.gauge("requests_pending") == 2, "the call waits")
+        status, text, metadata = refused(channel, request)
+        assert (status, metadata["timebound-code"]) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "client_busy")
+        assert "3 connections and calls of this address are open" in text
+        gate.open()
+        first.result()
+        next(streamed)
+        asked.put(None)
+        assert list(streamed) == []
+        ask(channel, request)
+        assert serving.gauge("grpc_calls_open") == 0
+
+
 def test_api_keys_hold_as_over_http(tmp_path: Path) -> None:
     with (
         Guarded(tmp_path, MODELS / "echo.py", "--workers", "1", "--grpc-port", "0") as serving,

@@ -64,6 +64,7 @@ class RpcFront:
             callers,
             reading,
             held=gate.held,
+            peers=gate.peers,
             events=gateway.events,
         )
         self._certificate = (

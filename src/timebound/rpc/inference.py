@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import grpc
 
-from timebound.admission import Held, Hold
+from timebound.admission import Held, Hold, Peers
 from timebound.admission.held import SMALL
 from timebound.errors import Refusal, RequestError
 from timebound.events import Events, TurnedAway
@@ -59,6 +61,7 @@ class Inference:
         reading: Reading,
         *,
         held: Held,
+        peers: Peers,
         events: Events,
     ) -> None:
         self._intake = intake
@@ -67,6 +70,7 @@ class Inference:
         self._callers = callers
         self._reading = reading
         self._held = held
+        self._peers = peers
         self._events = events
         self.closing: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when streams on which nothing is asked are to end."""
@@ -87,9 +91,10 @@ class Inference:
         asked = None
         try:
             caller = self._callers.of(context)
-            message, hold = await self._reading.read(context)
-            asked = self._ask(message, caller, hold)
-            status, head, body = await asked.done
+            with self._seat(caller.address):
+                message, hold = await self._reading.read(context)
+                asked = self._ask(message, caller, hold)
+                status, head, body = await asked.done
             metadata = _metadata(head)
         except RequestError as error:
             self._events.emit(TurnedAway(error.code))
@@ -105,6 +110,19 @@ class Inference:
         if len(body) > SMALL:
             self._count(body, context)
         return body
+
+    @contextmanager
+    def _seat(self, address: str) -> Iterator[None]:
+        """One of those that an address may have: gRPC shows no connections, so its open calls count as such."""
+        try:
+            if not self._peers.come(address):
+                most = self._peers.limit
+                raise Refusal(
+                    f"{most} connections and calls of this address are open", code="client_busy", retry_after_s=1
+                )
+            yield
+        finally:
+            self._peers.go(address)
 
     def _count(self, body: bytes, context: Any) -> None:
         """Count a large answer until the client has it."""
@@ -159,7 +177,8 @@ class Inference:
             caller = self._callers.of(context)
             if self._streams > (most := self._reading.most_streams):
                 raise Refusal(f"{most} streams are open", code="too_many_connections", retry_after_s=1)
-            await Stream(context, lambda message: self._heard(message, caller), self.closing).run()
+            with self._seat(caller.address):
+                await Stream(context, lambda message: self._heard(message, caller), self.closing).run()
         except RequestError as error:
             self._events.emit(TurnedAway(error.code))
             await refuse(context, error)
