@@ -2,37 +2,64 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
-from pathlib import Path
 
 import pytest
 from tests.live.gate import Gate
-from tests.live.serving import Serving, eventually
-from tests.live.ways import HTTP, TOO_LARGE, WAYS, ByGateway, ByGrpc, ByHttp, Told, Way, open_way, serving_all
+from tests.live.serving import MODELS, Serving, eventually
+from tests.live.terms import LARGE, USUAL, Terms, Told
+from tests.live.ways import WAYS, ByGateway, ByHttp, ByStream, Way, serving_all, way_to
 
 pytestmark = pytest.mark.live
 
 
 @pytest.fixture(scope="module")
-def serving() -> Iterator[Serving]:
-    with serving_all() as serving:
+def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    with serving_all(tmp_path_factory.mktemp("all")) as serving:
+        yield serving
+
+
+@pytest.fixture(scope="module")
+def large_serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    with serving_all(tmp_path_factory.mktemp("all"), LARGE) as serving:
+        yield serving
+
+
+@pytest.fixture(scope="module", params=[*WAYS, *(f"large, {way}" for way in WAYS if way != "by a query")])
+def way(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Way]:
+    """Each of them, asked with small bodies and with those that are not looked at on the event loop."""
+    size, _, name = request.param.rpartition(", ")
+    serving = request.getfixturevalue("large_serving" if size else "serving")
+    with way_to(name, serving, tmp_path_factory.mktemp("way"), LARGE if size else USUAL) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Terms:
+    """With API keys, and a model that has a fallback."""
+    target = tmp_path_factory.mktemp("target") / "waits.py"
+    fallback = (
+        "\n    def fallback(self, request: Request) -> dict[str, Any]:\n        return {'value': -request.value}\n"
+    )
+    target.write_text((MODELS / "waits.py").read_text() + fallback)
+    return Terms(key="tb_shop", target=target)
+
+
+@pytest.fixture(scope="module")
+def guarded_serving(tmp_path_factory: pytest.TempPathFactory, guarded: Terms) -> Iterator[Serving]:
+    with serving_all(tmp_path_factory.mktemp("all"), guarded) as serving:
         yield serving
 
 
 @pytest.fixture(scope="module", params=WAYS)
-def way(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Way]:
-    if request.param in HTTP:
-        yield ByHttp(request.getfixturevalue("serving").port, request.param)
-        return
-    if request.param == "by gRPC":
-        with closing(ByGrpc(request.getfixturevalue("serving"))) as by_grpc:
-            yield by_grpc
-        return
-    folder: Path = tmp_path_factory.mktemp("way")
-    with open_way(request.param, folder) as opened:
+def guarded_way(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, guarded: Terms, guarded_serving: Serving
+) -> Iterator[Way]:
+    with way_to(request.param, guarded_serving, tmp_path_factory.mktemp("way"), guarded) as opened:
         yield opened
 
 
@@ -73,7 +100,7 @@ def test_a_body_has_a_bound(way: Way) -> None:
     if isinstance(way, ByHttp) and way.is_by_query:
         assert way.ask({"value": 1, "gate": "x" * 9_000}) == Told("bad_input"), "a query has a bound of its own"
         return
-    assert way.ask({"value": 1, "gate": "x" * TOO_LARGE}) == Told("body_too_large")
+    assert way.ask({"value": 1, "gate": "x" * way.terms.too_large}) == Told("body_too_large")
 
 
 def test_a_retry_joins_the_request_that_is_in_work(way: Way, gate: Gate) -> None:
@@ -93,3 +120,39 @@ def test_a_retry_written_differently_is_the_same(way: Way) -> None:
         pytest.skip("a handler may take anything: only the same bytes are the same")
     assert way.ask({"value": 4, "gate": ""}, key="written") == Told("", {"value": 4}, "computed")
     assert way.ask({"gate": "", "value": 4}, key="written") == Told("", {"value": 4}, "stored")
+
+
+def test_a_request_keeps_its_id(way: Way, gate: Gate) -> None:
+    if isinstance(way, ByGateway | ByStream):
+        pytest.skip("there is nowhere to say one")
+    gate.open()
+    answered = way.ask({"value": 5, "gate": str(gate.path)}, id="order-66")
+    assert (answered, answered.id) == (Told("", {"value": 5}, "computed"), "order-66")
+    refused = way.ask({"value": 5, "gate": "/nowhere/at/all"}, id="order-67")
+    assert (refused, refused.id) == (Told("model_failed"), "order-67")
+
+
+def test_a_worker_that_is_killed_with_a_batch_costs_no_answer(way: Way, gate: Gate) -> None:
+    killed = eventually(way.worker, "the worker")
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(way.ask, {"value": 6, "gate": str(gate.path)})
+        eventually(lambda: way.waiting() == 1, "it is computed")
+        os.kill(killed, signal.SIGKILL)
+        eventually(lambda: way.worker() not in (0, killed), "the next worker")
+        gate.open()
+        answered = asked.result()
+    assert (answered, answered.quality) == (Told("", {"value": 6}, "computed"), "full")
+
+
+def test_a_miss_is_the_fallback_with_its_quality(guarded_way: Way, gate: Gate) -> None:
+    if isinstance(guarded_way, ByHttp) and not guarded_way.reads_bodies:
+        pytest.skip("the handler of an archive has none")
+    answered = guarded_way.ask({"value": 7, "gate": str(gate.path)}, limit_s=0.5)
+    assert (answered.value, answered.quality) == ({"value": -7}, "fallback")
+
+
+def test_who_has_no_api_key_is_not_answered(guarded_way: Way) -> None:
+    if isinstance(guarded_way, ByGateway):
+        pytest.skip("who asks from the same process needs none")
+    assert guarded_way.ask({"value": 8}, is_known=False) == Told("unauthorized")
+    assert guarded_way.ask({"value": 8}) == Told("", {"value": 8}, "computed")

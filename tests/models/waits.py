@@ -22,6 +22,7 @@ class Waits(tb.Model):
     class Request(tb.Struct):
         value: int
         gate: str = ""
+        pad: str = ""
 
     def load(self) -> None:
         if "LOAD_GATE" in os.environ:
