@@ -5,17 +5,18 @@ machine it is the server that is measured and not the abusers' share of its core
 of their own. The kinds, in `benchmarks/tools/abusers.py`: 500 connections that send a byte of a header now and then; a
 flood of 20 MB bodies; endless trailers; bodies in two-byte chunks; JSON of very many fields with a key; forms with a
 file of 20 MB, one after the other, at a server that takes them; forms of very many parts; endless and tiny header
-lines; pipelined requests, a thousand at once; very many connections.
+lines; pipelined requests, a thousand at once; small bodies that wait behind an answer which is not read; very many
+connections.
 
 Well-behaved clients ask at a steady pace that the server can easily keep. A request's time is from the giving of its
 bytes to the system until the kernel has the answer, by the kernel's own stamp. Each round beside abusers is compared
 with a round alone right before or after it; a ratio is the median of these pairs. For each kind, the gateway's real
-growth is set against what its limits counted (bodies and unread answers held, 0.3 MB a connection), and the longest
-turn of its event loop is noted.
+growth is set against what its limits counted (bodies and unread answers held, 0.3 MB a connection), and against the
+number of connections where there are many; and the longest turn of its event loop is noted.
 
 The exit code is 1 if a ratio of p99 is above 1.20, if the event loop worked for more than 20 ms without a pause, if the
-gateway grew by more than twice what it counted, or by more than one large body under slow or flooding clients, or if an
-answer to a well-behaved client is wrong or missing.
+gateway grew by more than twice what it counted, or by more than one large body under slow or flooding clients, if a
+connection took more than it may, or if an answer to a well-behaved client is wrong or missing.
 """
 
 import argparse
@@ -38,7 +39,7 @@ from benchmarks.tools.commandline import Failed, add_choice, finish, options_par
 from benchmarks.tools.contestants import timebound
 from benchmarks.tools.load import EchoTraffic, answers_right, free_port, measure
 from benchmarks.tools.processes import Server
-from benchmarks.tools.pulse import Weight, longest_stall_s, metrics
+from benchmarks.tools.pulse import MANY, Weight, longest_stall_s, metrics
 from benchmarks.tools.stamped import Stamped
 from benchmarks.tools.workload import ECHO_SUM
 from timebound.lab.load.client import Reply
@@ -53,11 +54,14 @@ READ_TIMEOUT_S = 2
 ARRIVE_S = 20.0
 GOAL = 1.20
 """The p99 beside abusers over the p99 alone."""
+CONNECTION_KB = {"slowloris": 60.0, "backlog": 150.0, "connections": 60.0}
+"""What one connection may really take of memory, by kind, without what is counted as held."""
 BARS = (
     *zero("errors"),
     Bar("gateway_growth_mib", at_most=FLOOD_BODY / 2**20),
     Bar("worst_stall_ms", at_most=20),
     Bar("memory_over_counted", at_most=2),
+    *(Bar(f"{kind}_connection_kb", at_most=most) for kind, most in CONNECTION_KB.items()),
     # A few pairs of two seconds: each p99 is the eighth slowest of 800, and their ratios scatter.
     *(Bar(f"{kind}_p99_ratio", at_most=GOAL, is_quick=False) for kind in ABUSERS),
 )
@@ -83,6 +87,11 @@ class Findings:
     busy: dict[str, list[float]] = field(default_factory=dict)
     """The gateway's share of a core."""
     stall_ms: dict[str, float] = field(default_factory=dict)
+    """The longest turn of the event loop, in processor time."""
+    held_ms: dict[str, float] = field(default_factory=dict)
+    """The same by the clock, without what the loop waited for a core."""
+    connection_kb: dict[str, float] = field(default_factory=dict)
+    """What each of many connections really took."""
     growth_mib: dict[str, float] = field(default_factory=dict)
     over_counted: dict[str, float] = field(default_factory=dict)
     open_most: float = 0
@@ -195,7 +204,10 @@ def _one_kind(kind: str, options: argparse.Namespace, notes: Path, findings: Fin
                 pair = ("quiet", kind) if number % 2 else (kind, "quiet")
                 p99_ms = {which: one_round(server, traffic, which, seconds, findings) for which in pair}
                 findings.ratios.setdefault(kind, []).append(p99_ms[kind] / p99_ms["quiet"])
-        findings.stall_ms[kind] = longest_stall_s(notes, began, time.monotonic()) * 1000
+        used_s, held_s = longest_stall_s(notes, began, time.monotonic())
+        findings.stall_ms[kind], findings.held_ms[kind] = used_s * 1000, held_s * 1000
+        if ABUSERS[kind][1] >= MANY:
+            findings.connection_kb[kind] = weight.connection_bytes / 1000
         findings.growth_mib[kind], findings.over_counted[kind] = weight.growth / 2**20, weight.over_counted
         for name, value in metrics(port).items():
             if "turned_away_total" in name:
@@ -207,14 +219,15 @@ def table(findings: Findings) -> str:
     """The figures as a table for people."""
     rows = [
         f"{'':12} {'p50, ms':>9} {'p99, ms':>9} {'p99 to quiet':>13} {'gateway busy':>13} {'stall, ms':>10} "
-        f"{'grown, MiB':>11} {'over counted':>13}"
+        f"{'by the clock':>13} {'grown, MiB':>11} {'over counted':>13} {'kB each':>8}"
     ]
     for kind in ("quiet", *findings.ratios):
         p50, p99, busy = (median(seen[kind]) for seen in (findings.p50_ms, findings.p99_ms, findings.busy))
         if kind == "quiet":
             rows.append(f"{kind:12} {p50:9.2f} {p99:9.2f} {'':>13} {busy:13.3f}")
             continue
-        cost = f"{findings.stall_ms[kind]:10.1f} {findings.growth_mib[kind]:11.1f} {findings.over_counted[kind]:13.2f}"
+        cost = f"{findings.stall_ms[kind]:10.1f} {findings.held_ms[kind]:13.1f} {findings.growth_mib[kind]:11.1f} "
+        cost += f"{findings.over_counted[kind]:13.2f} {findings.connection_kb.get(kind, 0):8.0f}"
         rows.append(f"{kind:12} {p50:9.2f} {p99:9.2f} {findings.ratio(kind):13.2f} {busy:13.3f} {cost}")
     turned = ", ".join(f"{code}: {count:.0f}" for code, count in sorted(findings.turned_away.items()))
     rows += [
@@ -235,7 +248,9 @@ def figures(findings: Findings) -> dict[str, float]:
         **{f"{kind}_gateway_busy": median(findings.busy[kind]) for kind in ("quiet", *kinds)},
         **{f"{kind}_stall_ms": findings.stall_ms[kind] for kind in kinds},
         **{f"{kind}_over_counted": findings.over_counted[kind] for kind in kinds},
+        **{f"{kind}_connection_kb": took for kind, took in findings.connection_kb.items()},
         "worst_stall_ms": max(findings.stall_ms.values()),
+        "worst_stall_by_the_clock_ms": max(findings.held_ms.values()),
         "memory_over_counted": max(findings.over_counted.values()),
         **({"gateway_growth_mib": max(heavy)} if heavy else {}),
         "errors": findings.errors,

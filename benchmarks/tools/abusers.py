@@ -28,6 +28,8 @@ FEW = 4
 CROWD = 800
 """Connections of the kind whose number is the harm; one address may have 1,024."""
 
+BACKLOG = 100
+"""Connections of the kind that has much wait behind an answer."""
 FORM_BODY = 9_000_000
 _LIGHT_BODY = 250_000
 """Less than what is always read in another process."""
@@ -41,10 +43,10 @@ _CHUNKED = _POST + b"Transfer-Encoding: chunked\r\n\r\n"
 Harm = Callable[[asyncio.StreamWriter], Coroutine[None, None, None]]
 
 
-async def _send(writer: asyncio.StreamWriter, data: bytes, connections: int = FEW) -> None:
-    """These bytes, in pieces, no faster than this connection's share of the line."""
-    for at in range(0, len(data), _PIECE):
-        piece = data[at : at + _PIECE]
+async def _send(writer: asyncio.StreamWriter, data: bytes, connections: int = FEW, size: int = _PIECE) -> None:
+    """These bytes, in pieces of this size, no faster than this connection's share of the line."""
+    for at in range(0, len(data), size):
+        piece = data[at : at + size]
         writer.write(piece)
         await writer.drain()
         await asyncio.sleep(len(piece) * connections / LINE_BYTES_S)
@@ -120,6 +122,15 @@ async def _pipelining(writer: asyncio.StreamWriter) -> None:
         await asyncio.sleep(2.0)
 
 
+async def _backlog(writer: asyncio.StreamWriter) -> None:
+    """An answer too large for the line, which is not read, and small bodies that wait behind it."""
+    small = b"Content-Length: 15000\r\n\r\n" + b" " * 14_998 + b"{}"
+    asked = b"GET /ui/vendor/swagger-ui/swagger-ui.css HTTP/1.1\r\nHost:x\r\n\r\n" + (_POST + small) * 9
+    await asyncio.sleep(next(_turns) % BACKLOG * 5_000 / LINE_BYTES_S)  # on one line they come one after the other
+    await _send(writer, asked, BACKLOG, size=5_000)
+    await asyncio.sleep(5.0)
+
+
 async def _crowd(writer: asyncio.StreamWriter) -> None:
     """One of very many connections, each with a head that is not finished; gone and back after a while."""
     await _send(writer, _POST + b"X-A: " + b"a" * 2000, CROWD)
@@ -139,12 +150,24 @@ def _hard_to_compare() -> tuple[bytes, ...]:
     return tuple(json.dumps({"values": [1.0], **each}, separators=(",", ":")).encode() for each in more)
 
 
-async def _abuse_for_ever(port: int, harm: Harm, *, is_stubborn: bool) -> None:
-    """Do this harm again and again; who is not stubborn comes anew as soon as it is answered and the door closed."""
+async def _abuse_for_ever(port: int, harm: Harm, *, is_stubborn: bool, is_deaf: bool) -> None:
+    """Do this harm again and again; who is not stubborn comes anew as soon as it is answered and the door closed.
+
+    Who is deaf reads nothing, and has next to no room for what was not read.
+    """
     while True:
         with suppress(OSError):
-            reader, writer = await asyncio.open_connection(HOST, port)
-            doing, reading = asyncio.ensure_future(harm(writer)), asyncio.ensure_future(_read(reader))
+            line = socket.socket()
+            if is_deaf:
+                line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                line.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 536)  # else the sender's system takes megabytes
+            line.setblocking(False)
+            await asyncio.get_running_loop().sock_connect(line, (HOST, port))
+            reader, writer = await asyncio.open_connection(sock=line)
+            reading = asyncio.ensure_future(asyncio.Event().wait() if is_deaf else _read(reader))
+            if is_deaf:
+                writer.transport.pause_reading()  # type: ignore[attr-defined]
+            doing = asyncio.ensure_future(harm(writer))
             await asyncio.wait((doing,) if is_stubborn else (doing, reading), return_when=asyncio.FIRST_COMPLETED)
             for task in (doing, reading):
                 task.cancel()
@@ -159,10 +182,11 @@ async def _read(reader: asyncio.StreamReader) -> None:
             pass
 
 
-def _many(harm: Harm, connections: int, *, is_stubborn: bool = False) -> Callable[[int], None]:
+def _many(harm: Harm, connections: int, *, is_stubborn: bool = False, is_deaf: bool = False) -> Callable[[int], None]:
     def run(port: int) -> None:
         async def all_of_them() -> None:
-            await asyncio.gather(*(_abuse_for_ever(port, harm, is_stubborn=is_stubborn) for _ in range(connections)))
+            each = (_abuse_for_ever(port, harm, is_stubborn=is_stubborn, is_deaf=is_deaf) for _ in range(connections))
+            await asyncio.gather(*each)
 
         uvloop.run(all_of_them())
 
@@ -215,6 +239,7 @@ ABUSERS: dict[str, tuple[Callable[[int], None], int]] = {
     "parts": (_many(_parts, FEW), FEW),
     "headers": (_many(_headers, FEW), FEW),
     "pipelining": (_many(_pipelining, FEW), FEW),
+    "backlog": (_many(_backlog, BACKLOG, is_deaf=True), BACKLOG),
     "connections": (_many(_crowd, CROWD), CROWD),
 }
 """By kind, what they do and how many connections they hold."""

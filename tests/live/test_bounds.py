@@ -91,6 +91,21 @@ def test_bodies_whose_clients_have_left_count_while_they_are_kept_and_make_room_
         eventually(lambda: serving.gauge("held_bytes") == 0, "nothing held")
 
 
+def test_small_bodies_that_wait_behind_another_on_their_connection_are_counted(gate: Gate) -> None:
+    small = post("/wait", b'{"value": 2}'.ljust(15_000))
+    arguments = ("--workers", "1", "--slots", "1", "--max-held", "150000", "--max-body", "20000")
+    with Serving(MODELS / "waits.py", *arguments) as serving, serving.wire() as first, serving.wire() as second:
+        held = post("/wait", {"value": 1, "gate": str(gate.path)})
+        first.send(held, small * 8)
+        eventually(lambda: serving.gauge("held_bytes") >= 8 * 15_000, "eight that wait")
+        second.send(held, small * 4)
+        gate.open()
+        assert [first.read().status for _ in range(9)] == [200] * 9
+        statuses = [second.read().status for _ in range(4)]
+        assert statuses == [200, 200, 200, 503], "there was room for two more"
+        eventually(lambda: serving.gauge("held_bytes") == 0, "nothing held")
+
+
 def test_who_does_not_read_answers_is_not_given_more_and_memory_stays(serving: Serving) -> None:
     before = memory_of(serving.pid)
     with ExitStack() as stack:

@@ -1,7 +1,8 @@
 """The bytes of clients that this process holds: bodies until they are computed, answers until they are read.
 
 Only what is larger than `SMALL` is counted: a small body costs about as much as the objects around it, and the
-number of those is bounded by the connections and the queue.
+number of those is bounded by the connections and the queue. Of pipelined requests that wait for those before them the
+small ones count too: one connection has several.
 """
 
 from __future__ import annotations

@@ -292,7 +292,7 @@ class Connection(Bounded):
             self._refuse_body()
         elif isinstance(cycle := cast(object, self.cycle), Turn):
             # Bounded by max_body and by what is held for all, so reading need not pause.
-            if self._body_bytes > SMALL and not self._hold(cycle):
+            if (self._body_bytes > SMALL or self.pipeline) and not self._hold(cycle):
                 self._refuse_memory()
             else:
                 cycle.add(body)
