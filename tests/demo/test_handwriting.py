@@ -109,6 +109,7 @@ def test_the_page_is_told_what_can_be_answered() -> None:
 
     assert [*picture["x-answers"]] == LABELS[:-1]
     assert picture["x-named"] == {"isnull": "none of the 800"}
+    assert picture["x-fallback"] == "no time to read it"
     assert picture["contentMediaType"].startswith("image/")
 
 

@@ -65,6 +65,31 @@ def test_the_page_says_what_would_come_now_within_the_limit(demo: Serving, brows
         assert browser.wait_for(f"document.querySelector('.outlook').innerText.includes({json.dumps(said)})")
 
 
+def test_a_fallback_is_called_no_time_to_read_it_instead_of_an_answer(demo: Serving, browser: Browser) -> None:
+    browser.open(demo.url + "/")
+    (model,) = demo.http.get("/v1/models").json()["models"]
+    browser.fill("input[type=number][min='1']", str(model["margin_ms"] + model["sent_now_ms"][0] / 2))
+
+    def fallback() -> str | None:
+        browser.click(".tile:nth-child(2)")
+        said = browser.text(".came")
+        return browser.text(".word") if "fallback" in said else None  # where it came too late, there is a 504
+
+    assert eventually(fallback, "a fallback in time") == "no time to read it"
+
+
+def test_the_800_characters_can_be_searched(demo: Serving, browser: Browser) -> None:
+    browser.open(demo.url + "/")
+    browser.click(".known summary")
+    browser.fill(".known input", "勇你")
+    assert browser.text(".known [aria-live]") == "1 found; not among them: 你"
+    shown = "[...document.querySelectorAll('.known .signs span:not([hidden])')].map((one) => one.textContent)"
+    assert browser.run(shown) == ["勇"]
+    assert browser.run("document.querySelectorAll('.known .signs span[hidden]').length") == 799
+    browser.fill(".known input", " ")
+    assert len(browser.run(shown)) == 800
+
+
 def test_an_answer_has_a_link_that_shows_it_again(demo: Serving, browser: Browser) -> None:
     answered(browser, demo)
     address = browser.run("document.querySelector('.kept [data-link]').dataset.link")

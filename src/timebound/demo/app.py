@@ -23,9 +23,13 @@ NONE = 0.6
 """A picture is none of the 800 where the networks give that more than this share of one; most forms are right so."""
 
 _ANSWERS = msgspec.Meta(
-    extra_json_schema={"x-answers": "".join(LABELS[:-1]), "x-named": {LABELS[-1]: f"none of the {len(LABELS) - 1}"}}
+    extra_json_schema={
+        "x-answers": "".join(LABELS[:-1]),
+        "x-named": {LABELS[-1]: f"none of the {len(LABELS) - 1}"},
+        "x-fallback": "no time to read it",
+    }
 )
-"""What the page lists beside its board, and says in place of a bare `isnull`."""
+"""For the page: what it lists beside its board, and what it says in place of a bare `isnull` and of a fallback."""
 
 FILES = ("models/mobile_slim.onnx", "models/mobile_wide.onnx", "models/lite.onnx")
 """Best alone on forms first, for the answers that time allows only one or two members."""

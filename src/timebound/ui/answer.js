@@ -3,7 +3,7 @@
 import { bytes, duration, facts, h } from "./dom.js";
 import { beside, certainty, headline, shares } from "./headline.js";
 import { indent, isObject, parse } from "./json.js";
-import { named } from "./known.js";
+import { named, spared } from "./known.js";
 
 const STAGES = ["queue", "prepare", "infer", "finish"];
 const LONGEST_SHOWN = 100_000; // characters; a browser gets slow long before a server does
@@ -18,7 +18,7 @@ export function answerView(response, { model, limit_s, request }) {
   const parts = [
     outcomeView(response, limit_s, isGood),
     isProblem ? problemView(value, headers) : null,
-    isGood ? wordView(value, model, request) : null,
+    isGood ? wordView(value, model, request, headers.get("Timebound-Quality")) : null,
     isGood ? votesView(headers, model, value, request) : null,
     isProblem ? null : bodyView(response, value),
     isGood ? howView(headers) : null,
@@ -70,9 +70,11 @@ const code = (value) => (value === undefined || value === null ? null : h("code"
 
 // --- the answer ------------------------------------------------------------------------------------------
 
-function wordView(answer, model, request) {
+function wordView(answer, model, request, quality) {
   const word = headline(answer, request);
   if (word === null) return null;
+  const spare = quality === "fallback" ? spared(model) : null;
+  if (spare !== null) return h("div", { class: "word" }, h("p", { class: "big", "data-size": size(spare) }, spare));
   const shown = named(word, model);
   const other = beside(answer, word);
   return h(

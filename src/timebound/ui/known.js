@@ -1,5 +1,5 @@
-// What a model can answer, where the schema of its picture says so: `x-answers`, a text of single characters, and
-// `x-named`, words for answers that say little by themselves.
+// What a model can answer, where the schema of its picture says so: `x-answers`, a text of single characters,
+// `x-named`, words for answers that say little by themselves, and `x-fallback`, what a fallback of the model comes to.
 
 import { h } from "./dom.js";
 import { fields } from "./schema.js";
@@ -34,4 +34,10 @@ export function knownView(schema) {
 export function named(word, model) {
   const names = fields(model.request_schema).map(({ schema }) => schema["x-named"] ?? {});
   return names.find((one) => Object.hasOwn(one, word))?.[word] ?? word;
+}
+
+/** What stands in the place of a fallback's answer, for a model whose schema says so; or null. */
+export function spared(model) {
+  const said = fields(model.request_schema).map(({ schema }) => schema["x-fallback"]);
+  return said.find((one) => typeof one === "string") ?? null;
 }
