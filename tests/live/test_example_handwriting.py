@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -47,13 +48,25 @@ def test_each_network_tells_its_vote() -> None:
         ]
 
 
-def test_the_contest_script_counts_every_request() -> None:
-    done = subprocess.run(
-        [sys.executable, str(EXAMPLE / "contest.py"), "--seconds", "3", "--clients", "4"],
-        capture_output=True,
-        text=True,
-        timeout=3 * PATIENCE_S,
-        check=True,
-    )
-    assert "late: 0" in done.stdout
-    assert "lost: 0" in done.stdout
+def contest(*options: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, EXAMPLE / "contest.py", *options]
+    return subprocess.run(command, capture_output=True, text=True, timeout=3 * PATIENCE_S, check=False)
+
+
+def test_the_contest_script_counts_every_request_and_holds_its_bars(tmp_path: Path) -> None:
+    done = contest("--seconds", "3", "--clients", "4", "--json", tmp_path / "figures.json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    figures = json.loads((tmp_path / "figures.json").read_text())
+    assert figures["late"] == figures["lost"] == 0
+    assert 0 < figures["requests"] <= figures["attempts"]
+    assert 20 < figures["pss_mib"] <= 300
+    told = {tuple(line.split()[:2]) for line in done.stdout.splitlines()}
+    assert {("holds", "late"), ("holds", "lost"), ("holds", "pss_mib")} <= told
+
+
+def test_the_contest_script_fails_where_requests_are_lost() -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))  # and nobody listens
+        done = contest("--seconds", "0.2", "--clients", "1", "--port", str(closed.getsockname()[1]))
+    assert done.returncode == 1
+    assert "contest: lost is" in done.stderr
