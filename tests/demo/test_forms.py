@@ -10,7 +10,9 @@ import pytest
 from examples.handwriting.forms import HEIGHT, NARROWEST, WIDEST, Crop, draw_form
 from PIL import Image, ImageDraw
 
-from timebound.demo.picture import _character, _grown, _ink_and_redness, _without_rules, read_picture
+from timebound.demo.crop import ink_and_redness, without_rules
+from timebound.demo.picture import read_picture
+from timebound.demo.pieces import character, grown
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -40,7 +42,7 @@ def crop(seed: int) -> Crop:
 
 def kept(picture: Bytes) -> npt.NDArray[np.bool_]:
     """Where the preparation sees the character."""
-    return _character(_without_rules(*_ink_and_redness(Image.fromarray(picture))))
+    return character(without_rules(*ink_and_redness(Image.fromarray(picture))))
 
 
 def ruled(colour: tuple[int, int, int], pen: tuple[int, int, int], strokes: list[tuple[int, int, int, int]]) -> Bytes:
@@ -70,8 +72,8 @@ def test_characters_on_drawn_forms_are_left_whole_and_little_else_is_left() -> N
     for seed in range(300):
         one = crop(seed)
         seen, truth = kept(one.picture), one.truth > 0.5
-        whole.append((truth & _grown(seen)).sum() / max(1, truth.sum()))
-        clean.append((seen & _grown(truth)).sum() / max(1, seen.sum()))
+        whole.append((truth & grown(seen)).sum() / max(1, truth.sum()))
+        clean.append((seen & grown(truth)).sum() / max(1, seen.sum()))
     assert np.mean(whole) > 0.97
     assert np.mean(np.array(whole) < 0.75) < 0.02
     assert np.mean(clean) > 0.86

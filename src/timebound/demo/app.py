@@ -11,7 +11,8 @@ from typing import Annotated, Any
 import msgspec
 
 import timebound as tb
-from timebound.demo.picture import Ink, read_picture
+from timebound.demo.picture import read_picture
+from timebound.demo.pieces import Ink
 
 _HERE = Path(__file__).parent
 SAMPLES: list[dict[str, str]] = json.loads((_HERE / "samples.json").read_text(encoding="utf-8"))
