@@ -32,12 +32,26 @@ class Crop(NamedTuple):
     truth: Floats
 
 
+class Odds(NamedTuple):
+    """How often a form has what most have not."""
+
+    sides: float = 0.0
+    """Upright lines at one or both sides, and none across."""
+    pens: float = 0.0
+    """Neighbours in another pen."""
+    stamps: float = 0.0
+    """A stamp's edge over the ink."""
+
+
+PLAIN, VARIED = Odds(), Odds(sides=0.1, pens=0.35, stamps=0.1)
+
+
 class Form:
     """One form with its paper, rules and pen; draws a character on it. All chance comes from one generator."""
 
-    def __init__(self, chance: np.random.Generator) -> None:
-        self._chance = chance
-        self._draws: Iterator[float] = iter(chance.random(160).tolist())  # one call: each has a price of its own
+    def __init__(self, chance: np.random.Generator, odds: Odds = PLAIN) -> None:
+        self._chance, self._odds = chance, odds
+        self._draws: Iterator[float] = iter(chance.random(160 if odds == PLAIN else 240).tolist())  # one call for all
         self.is_photo = self._often(0.15)
         self.rules = BLACK if self._often(0.1) else NONE if self._often(0.07) else RED
 
@@ -45,10 +59,16 @@ class Form:
         """The character [64, 64] among pieces of four others: before, after, above and below it."""
         truth, other = self._placed(character, others)
         sheet = self._paper(truth.shape[1])
-        sheet = self._ruled(sheet)
+        sheet = self._upright(sheet) if self._has(self._odds.sides) else self._ruled(sheet)
         if self._often(0.05):
             sheet = _laid(sheet, self._stamp(sheet.shape[1]), self._red())
+        if self._has(self._odds.pens):
+            sheet = self._inked(sheet, np.zeros_like(truth), other)
+            other = np.zeros_like(other)
         sheet = self._inked(sheet, truth, other)
+        if self._has(self._odds.stamps):
+            cover = self._stamp(sheet.shape[1])
+            sheet = np.minimum(sheet, _laid(sheet, cover, self._red()))  # ink shows through
         file = self._scanned(sheet)
         return Crop(file, np.asarray(Image.open(io.BytesIO(file))), truth)
 
@@ -59,6 +79,10 @@ class Form:
 
     def _often(self, share: float) -> bool:
         return next(self._draws) < share
+
+    def _has(self, share: float) -> bool:
+        """Like `_often`, but takes no chance for what never is: plain forms stay the same for the same seed."""
+        return share > 0 and self._often(share)
 
     def _sized(self, side: int) -> int:
         return max(6, round(side * self._some(0.8, 1.2)))
@@ -168,6 +192,18 @@ class Form:
             sheet = _laid(sheet, side * strength, colour)
         return sheet
 
+    def _upright(self, sheet: Floats) -> Floats:
+        """Lines at the left, the right or both sides, and none across."""
+        width = sheet.shape[1]
+        colour = self._tone((60, 58, 62), 35) if self.rules == BLACK else self._red()
+        lean, side = self._some(-0.05, 0.05), self._some(0, 3)
+        for x in [0.0] if side < 1 else [width - 1.0] if side < 2 else [0.0, width - 1.0]:
+            place = abs(x - self._some(-1, 8))
+            far = np.abs(_COLUMNS[:, :width] - place + lean * (_ROWS - HEIGHT / 2))
+            line = np.clip(self._some(0.3, 1.2) + 0.5 - far, 0, 1) * self._some(0.4, 1)
+            sheet = _laid(sheet, line, colour)
+        return sheet
+
     def _stamp(self, width: int) -> Floats:
         """The edge of a round or square seal whose middle is somewhere else."""
         x, y = self._some(-20, width + 20), -self._some(5, 30) if self._often(0.5) else HEIGHT + self._some(5, 30)
@@ -213,9 +249,9 @@ class Form:
         return file.getvalue()
 
 
-def draw_form(character: Bytes, others: Bytes, seed: int | list[int]) -> Crop:
+def draw_form(character: Bytes, others: Bytes, seed: int | list[int], odds: Odds = PLAIN) -> Crop:
     """One crop of a form with this character [64, 64], ink bright, and pieces of four others."""
-    return Form(np.random.default_rng(seed)).write(character, others)
+    return Form(np.random.default_rng(seed), odds).write(character, others)
 
 
 def _put(sheet: Bytes, piece: Bytes, x: int, y: int) -> None:

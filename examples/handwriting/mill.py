@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import mmap
 import multiprocessing
+from collections.abc import Iterator
 from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from examples.handwriting.forms import draw_form
+from examples.handwriting.forms import PLAIN, Crop, Odds, draw_form
 
 from timebound.demo.picture import read_picture
 
@@ -19,13 +20,19 @@ SIDE = 64
 
 def prepared(characters: Bytes, seed: int) -> Bytes:
     """Each character [n, 64, 64] on a form of its own among others of these, as `read_picture` gives it."""
-    chance = np.random.default_rng(seed)
-    others = chance.integers(0, len(characters), (len(characters), 4))
     out = np.empty_like(characters)
-    for place, character in enumerate(characters):
-        crop = draw_form(character, characters[others[place]], [seed, place])
+    for place, crop in enumerate(crops_of(characters, seed)):
         out[place] = read_picture(crop.picture) * 255
     return out
+
+
+def crops_of(characters: Bytes, seed: int | list[int], odds: Odds = PLAIN) -> Iterator[Crop]:
+    """Each character [n, 64, 64] on a form of its own among others of these."""
+    seeds = seed if isinstance(seed, list) else [seed]
+    chance = np.random.default_rng(seed)
+    others = chance.integers(0, len(characters), (len(characters), 4))
+    for place, character in enumerate(characters):
+        yield draw_form(character, characters[others[place]], [*seeds, place], odds)
 
 
 class _Hand(NamedTuple):

@@ -7,7 +7,7 @@ import time
 import numpy as np
 import numpy.typing as npt
 import pytest
-from examples.handwriting.forms import HEIGHT, NARROWEST, WIDEST, Crop, draw_form
+from examples.handwriting.forms import BLACK, HEIGHT, NARROWEST, VARIED, WIDEST, Crop, Form, Odds, draw_form
 from PIL import Image, ImageDraw
 
 from timebound.demo.crop import ink_and_redness, without_rules
@@ -66,6 +66,31 @@ def test_drawn_crops_have_the_sizes_of_real_ones_and_differ() -> None:
     assert crops[3].truth.shape == crops[3].picture.shape[:2]
 
 
+def redness(odds: Odds) -> tuple[float, float]:
+    """How red the reddest row and the reddest column of empty forms are."""
+    blank, rows, columns = np.zeros((64, 64), np.uint8), [], []
+    for seed in range(30):
+        picture = draw_form(blank, np.stack([blank] * 4), seed, odds).picture.astype(float)
+        red = picture[..., 0] - picture[..., 1]
+        red -= np.median(red)
+        rows.append(red.mean(1).max())
+        columns.append(red.mean(0).max())
+    return float(np.mean(rows)), float(np.mean(columns))
+
+
+def test_varied_forms_have_what_plain_ones_have_not() -> None:
+    rows, columns = redness(Odds())
+    upright_rows, upright_columns = redness(Odds(sides=1))
+    stamped_rows, stamped_columns = redness(Odds(stamps=1))
+    assert rows > 2 * columns
+    assert upright_columns > 2 * upright_rows
+    assert stamped_rows + stamped_columns > 1.1 * (rows + columns)
+    assert all(share > 0 for share in VARIED)
+    plain, other = draw_form(SHEETS[0], SHEETS[1:], 3), draw_form(SHEETS[0], SHEETS[1:], 3, Odds(pens=1))
+    assert plain.truth.shape == other.truth.shape
+    assert not np.array_equal(plain.picture, other.picture)
+
+
 def test_characters_on_drawn_forms_are_left_whole_and_little_else_is_left() -> None:
     """By the truth that the drawing knows: the share of its ink that is kept, and its share of what is kept."""
     whole, clean = [], []
@@ -77,6 +102,23 @@ def test_characters_on_drawn_forms_are_left_whole_and_little_else_is_left() -> N
     assert np.mean(whole) > 0.97
     assert np.mean(np.array(whole) < 0.75) < 0.02
     assert np.mean(clean) > 0.86
+
+
+def test_characters_in_black_on_black_rules_are_left_whole_and_little_else_is_left() -> None:
+    """As above, for forms that colour tells nothing about."""
+    whole, clean = [], []
+    for seed in range(150):
+        form = Form(np.random.default_rng(seed))
+        form.rules = BLACK
+        one = form.write(SHEETS[seed % 5], np.roll(SHEETS, seed, 0)[:4])
+        grey = np.asarray(Image.fromarray(one.picture).convert("L"))
+        seen, truth = kept(grey), one.truth > 0.5
+        whole.append((truth & grown(seen)).sum() / max(1, truth.sum()))
+        clean.append((seen & grown(truth)).sum() / max(1, seen.sum()))
+    print(np.mean(whole), np.mean(np.array(whole) < 0.75), np.mean(clean))
+    assert np.mean(whole) > 0.95
+    assert np.mean(np.array(whole) < 0.75) < 0.05
+    assert np.mean(clean) > 0.8
 
 
 @pytest.mark.parametrize("colour", [(205, 70, 80), (225, 150, 150), (60, 58, 60)], ids=["red", "pale red", "black"])
@@ -139,13 +181,12 @@ def test_a_clean_picture_in_colour_is_read_like_a_grey_one() -> None:
     assert np.corrcoef(read_picture(grey).ravel(), read_picture(blue).ravel())[0, 1] > 0.97
 
 
-def test_a_crop_is_prepared_within_a_few_milliseconds() -> None:
-    """A millisecond on a quiet machine, which this one may not be: the fastest of many, with room to spare."""
+def test_a_crop_is_prepared_within_a_millisecond() -> None:
+    """The fastest of many: this machine may be busy."""
     pictures = [crop(seed).picture for seed in range(20)]
     took = []
-    for picture in pictures * 5:
+    for picture in pictures * 20:
         began = time.perf_counter()
         read_picture(picture)
         took.append(time.perf_counter() - began)
-    print(f"{np.median(took) * 1000:.2f} ms, fastest {min(took) * 1000:.2f} ms")
-    assert min(took) < 0.002
+    assert min(took) < 0.001

@@ -51,18 +51,28 @@ def _clean(image: Image.Image) -> Ink | None:
     if the paper is quite even, there is one colour beside the paper's, and no rule runs through it.
     """
     colours = np.asarray(image, np.float32)
-    tone = colours if colours.ndim == 2 else colours[..., np.ptp(colours, axis=(0, 1)).argmax()]
-    ink = _ink(tone)
-    border = max(ink[0].max(), ink[-1].max(), ink[:, 0].max(), ink[:, -1].max())
-    if colours.ndim == 2 and border <= _CLEAN:
-        return ink
-    if (colours.ndim == 3 and not _is_of_two_colours(colours, ink)) or not _is_even(tone, ink):
-        return None
-    return None if _has_rule(ink) or _has_rule(ink.T) else ink
+    if colours.ndim == 3:
+        # Few pixels tell nearly every form.
+        if not (_is_of_two_colours(colours[::4, ::4]) and _is_of_two_colours(colours)):
+            return None
+        colours = _widest(colours)
+        ink = _ink(colours)
+    else:
+        ink = _ink(colours)
+        if max(ink[0].max(), ink[-1].max(), ink[:, 0].max(), ink[:, -1].max()) <= _CLEAN:
+            return ink
+    return None if not _is_even(colours, ink) or _has_rule(ink) or _has_rule(ink.T) else ink
 
 
-def _is_of_two_colours(colours: Ink, ink: Ink) -> bool:
+def _widest(colours: Ink) -> Ink:
+    """The channel in which ink and paper differ most."""
+    flat = colours.reshape(-1, 3)
+    return np.ascontiguousarray(colours[..., (flat.max(axis=0) - flat.min(axis=0)).argmax()])
+
+
+def _is_of_two_colours(colours: Ink) -> bool:
     """Whether every pixel is paper, ink, or a mixture of the two; a JPEG in colour never is."""
+    ink = _ink(_widest(colours))
     if not ink.any():
         return False
     paper, full = colours[ink < 0.1].mean(axis=0), colours[ink > 0.9].mean(axis=0)
