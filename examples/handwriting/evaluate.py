@@ -1,8 +1,9 @@
 """How well the served files read what they were not trained on: two font faces, one pen, two people.
 
     python examples/handwriting/evaluate.py --data DATA [--models FOLDER]
-    python examples/handwriting/evaluate.py --data DATA --forms           20,000 drawn crops of forms instead
+    python examples/handwriting/evaluate.py --data DATA --forms           20,000 drawn crops of forms instead, twice
     python examples/handwriting/evaluate.py --data DATA --threshold       what `isnull` at which share would give
+    python examples/handwriting/evaluate.py --data DATA --forms --count 1000    fewer, to see that it works
 
 Every picture takes the way of a request: the app's own `read_picture`, then the ONNX files.
 """
@@ -24,8 +25,8 @@ from PIL import Image, ImageDraw
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from examples.handwriting.folders import folder_with
 
-from timebound.demo.app import FILES, LABELS, NONE
-from timebound.demo.picture import read_picture
+from timebound.demo.app import CLEAN_NONE, FILES, FORM_NONE, LABELS
+from timebound.demo.picture import is_clean, read_picture
 
 MODELS = Path(__file__).resolve().parents[2] / "src" / "timebound" / "demo" / "models"
 MEMBERS = [Path(file).name for file in FILES]
@@ -40,6 +41,8 @@ class Test(NamedTuple):
     name: str
     ink: Any
     labels: Any
+    clean: Any
+    """Which of them the app takes for clean pictures, and not for crops of forms."""
 
 
 def tests(data: Path, *, untidy: bool, writers: bool) -> Iterator[Test]:
@@ -61,16 +64,21 @@ def tests(data: Path, *, untidy: bool, writers: bool) -> Iterator[Test]:
             yield test
             yield _small(test)
     if writers:
-        real = np.load(data / WRITERS)
-        for writer in (0, 1):
-            rows = real["writer"] == writer
-            yield _test(f"writer {writer + 1}", real["images"][rows], real["chars"][rows])
+        yield from _writers(data)
+
+
+def _writers(data: Path) -> Iterator[Test]:
+    real = np.load(data / WRITERS)
+    for writer in (0, 1):
+        rows = real["writer"] == writer
+        yield _test(f"writer {writer + 1}", real["images"][rows], real["chars"][rows])
 
 
 def _test(name: str, pictures: Any, chars: Any) -> Test:
     places = {char: place for place, char in enumerate(LABELS)}
     labels = np.array([places.get(str(char), ISNULL) for char in chars])
-    return Test(name, np.stack([read_picture(picture) for picture in pictures])[:, None], labels)
+    ink = np.stack([read_picture(picture) for picture in pictures])[:, None]
+    return Test(name, ink, labels, np.array([is_clean(picture) for picture in pictures]))
 
 
 def _drawn(strokes: Any, place: int) -> Any:
@@ -124,7 +132,7 @@ def _bent(data: Path, seed: int) -> Test:
     ink = to_ink(pictures)
     for _ in range(4):
         ink = centred(slant(ink))
-    return Test(f"both faces, bent ({seed})", ink.numpy(), labels.clamp(max=ISNULL).numpy())
+    return Test(f"both faces, bent ({seed})", ink.numpy(), labels.clamp(max=ISNULL).numpy(), np.ones(len(ink), bool))
 
 
 def tests_to_choose_by(data: Path) -> Iterator[Test]:
@@ -185,34 +193,61 @@ def told(test: Test, members: list[Member]) -> Told:
     first, second, third = outputs.values()
     outputs["two of three"] = (first + second) / 2
     outputs["all three"] = (first + second + third) / 3
-    return Told(test.name, test.labels, {name: said(rows) for name, rows in outputs.items()})
+    none = np.where(test.clean, CLEAN_NONE, FORM_NONE)
+    return Told(test.name, test.labels, {name: said(rows, none) for name, rows in outputs.items()})
 
 
-def said(rows: Any, none: float = NONE) -> Any:
-    """The answers to these outputs, by the rule that the served model has."""
+def said(rows: Any, none: Any) -> Any:
+    """The answers to these outputs, by the rule that the served model has, with `isnull` above such a share."""
     return np.where(rows[:, ISNULL] > none, ISNULL, rows[:, :ISNULL].argmax(1))
 
 
-def forms(data: Path, seed: int) -> Test:
-    """Crops of forms, with characters that training never saw."""
-    from examples.handwriting.crops import draw_crops  # needs torch
+def judge_forms(data: Path, members: list[Member], count: int) -> Test:
+    """Crops of forms, with characters that training never saw: as most are, then with what some have besides."""
+    from examples.handwriting.crops import KINDS, draw_crops, held_out  # needs torch
 
-    return Test(f"forms ({seed})", *draw_crops(data, seed))
+    piles = held_out(data, 61)
+    for name, varied in (("forms", False), ("forms, varied", True)):
+        crops = draw_crops(piles, 62, count, varied=varied)
+        test = Test(name, crops.ink, crops.labels, crops.clean)
+        answers = told(test, members)
+        judge(answers)
+        print(
+            f"  prepared in {np.median(crops.took_s) * 1000:.2f} ms (median); {crops.clean.sum()} taken for clean ones"
+        )
+        for kind in range(1, len(KINDS)):
+            rows = crops.kinds == kind
+            if rows.any():
+                right = (answers.answers["all three"] == test.labels)[rows]
+                print(f"  {KINDS[kind]}: {right.mean():.2%} of {len(right)} right by all three")
+    return test
+
+
+def weigh_forms(data: Path, members: list[Member], count: int) -> None:
+    """What other thresholds would give: on crops that are not those of `--forms`, and on both writers' scans."""
+    from examples.handwriting.crops import draw_crops, held_out  # needs torch
+
+    crops = draw_crops(held_out(data, 71), 72, count)
+    weigh(Test("forms", crops.ink, crops.labels, crops.clean), members)
+    if (data / WRITERS).is_file():
+        for test in _writers(data):
+            weigh(test, members)
 
 
 def weigh(test: Test, members: list[Member]) -> None:
-    """Prints what the three together would say at other thresholds, on crops that are not those of `--forms`."""
+    """Prints what the three together would say at other thresholds."""
     rows = sum(member(test.ink) for member in members) / len(members)
     is_null = test.labels == ISNULL
     known = rows[~is_null]
     right = (known[:, :ISNULL].argmax(1) == test.labels[~is_null]).mean()
+    print(f"\n{test.name}: {len(rows)} pictures, {int(is_null.sum())} of them isnull")
     print(f"the 800 read right if isnull were never said: {right:.2%}")
-    print("threshold  800 called isnull  others called isnull  800 right")
+    print("threshold  800 called isnull  others called isnull  800 right  right of all")
     for none in (*np.arange(0.3, 0.95, 0.05), 0.95, 0.97, 0.98, 0.99):
         answers = said(rows, none)
         lost, found = (answers[~is_null] == ISNULL).mean(), (answers[is_null] == ISNULL).mean()
-        right = (answers == test.labels)[~is_null].mean()
-        print(f"{none:9.2f} {lost:18.2%} {found:21.2%} {right:10.2%}")
+        right = answers == test.labels
+        print(f"{none:9.2f} {lost:18.2%} {found:21.2%} {right[~is_null].mean():10.2%} {right.mean():13.2%}")
 
 
 def together(name: str, parts: list[Told]) -> Told:
@@ -222,12 +257,13 @@ def together(name: str, parts: list[Told]) -> Told:
 
 
 def judge(test: Told) -> None:
-    """Prints one row per network: right of all, of the 800, and of what is none of them."""
+    """Prints one row per network: right of all and of the 800, those called isnull, right of what is none of them."""
     is_null = test.labels == ISNULL
     print(f"\n{test.name}: {len(test.labels)} pictures, {int(is_null.sum())} of them isnull")
     for name, answers in test.answers.items():
         right = answers == test.labels
-        parts = {"characters": right[~is_null], "isnull": right[is_null]}
+        lost = (answers == ISNULL)[~is_null]
+        parts = {"characters": right[~is_null], "called isnull": lost, "isnull": right[is_null]}
         shares = ", ".join(f"{what} {part.mean():7.2%}" for what, part in parts.items() if len(part))
         print(f"  {name:12} {right.mean():7.2%} right ({int((~right).sum())} wrong); {shares}")
 
@@ -243,7 +279,8 @@ def main() -> None:
     parser.add_argument("--untidy", action="store_true", help="four more tests, in untidy hands; needs torch, a minute")
     parser.add_argument("--no-writers", action="store_true", help="leave the two people's pictures alone")
     parser.add_argument("--choose", action="store_true", help="only the tests that weights are chosen by; needs torch")
-    parser.add_argument("--forms", action="store_true", help="only 20,000 drawn crops of forms; torch, five minutes")
+    parser.add_argument("--forms", action="store_true", help="only drawn crops of forms; torch, ten minutes")
+    parser.add_argument("--count", type=int, default=20_000, help="how many crops, of each sort")
     parser.add_argument("--threshold", action="store_true", help="only what other thresholds for isnull would give")
     chosen = parser.parse_args()
     if (chosen.forms or chosen.threshold or chosen.untidy or chosen.choose) and importlib.util.find_spec(
@@ -255,13 +292,12 @@ def main() -> None:
         parser.error(f"{chosen.data} has no {WRITERS}; leave the two people's pictures alone with --no-writers")
     members = [Member(chosen.models / name) for name in MEMBERS]
     if chosen.threshold:
-        weigh(forms(chosen.data, 62), members)
+        weigh_forms(chosen.data, members, chosen.count)
         return
-    wanted = (
-        iter([forms(chosen.data, 61)])
-        if chosen.forms
-        else tests(chosen.data, untidy=chosen.untidy, writers=not chosen.no_writers)
-    )
+    if chosen.forms:
+        sizes(members, judge_forms(chosen.data, members, chosen.count))
+        return
+    wanted = tests(chosen.data, untidy=chosen.untidy, writers=not chosen.no_writers)
     done: list[Told] = []
     for test in tests_to_choose_by(chosen.data) if chosen.choose else wanted:
         done.append(told(test, members))
@@ -273,9 +309,14 @@ def main() -> None:
                 judge(together(f"{how}, {'rare' if rare else 'frequent'} characters together", parts))
         judge(together("all these drawings", [one for one in done if "tomoe" in one.name]))
         judge(together("bent faces together", [one for one in done if "bent" in one.name]))
-    elif not (chosen.no_writers or chosen.forms):
+    elif not chosen.no_writers:
         judge(together("both writers", [one for one in done if one.name.startswith("writer")]))
         judge(together("both faces and both writers", [one for one in done if one.name.startswith(("face", "writer"))]))
+    sizes(members, test)
+
+
+def sizes(members: list[Member], test: Test) -> None:
+    """Prints how large the files are, and how long each takes for a picture."""
     print()
     for member in members:
         print(

@@ -20,6 +20,7 @@ from timebound.demo.app import FILES, LABELS, SAMPLES, Handwriting
 from timebound.demo.picture import read_picture
 
 FOLDER = Path(app.__file__).parent
+IMAGES = {sample["title"]: sample["image"] for sample in SAMPLES}
 
 
 @pytest.fixture(scope="module")
@@ -82,26 +83,27 @@ def test_an_answer_carries_what_the_form_asks_for(model: Handwriting) -> None:
     assert isinstance(first["server_timestamp"], int)
 
 
+def said(model: Handwriting, title: str, isnull: float, character: float) -> dict[str, Any]:
+    """What is said to a sample if the networks give such shares to `isnull` and to the fourth character."""
+    output = np.zeros(801, np.float32)
+    output[3], output[-1] = character, isnull
+    return model.finish(output, Handwriting.Request(esun_uuid="one", image=IMAGES[title]))
+
+
 def test_the_likeliest_character_stands_beside_whatever_is_answered(model: Handwriting) -> None:
-    output = np.full(801, 0.0, np.float32)
-    request = Handwriting.Request(esun_uuid="one", image="")
-    output[3], output[-1] = 1 - app.NONE - 0.01, app.NONE + 0.01
-    none = model.finish(output, request)
-    output[3], output[-1] = output[-1], output[3]
-    read = model.finish(output, request)
+    none, read = said(model, "勇", 0.7, 0.3), said(model, "勇", 0.3, 0.7)
 
     assert (none["answer"], none["character"]) == ("isnull", LABELS[3])
-    assert none["confidence"] == pytest.approx(app.NONE + 0.01, abs=1e-3)
-    assert none["character_confidence"] == pytest.approx(1 - app.NONE - 0.01, abs=1e-3)
+    assert (none["confidence"], none["character_confidence"]) == (0.7, 0.3)
     assert (read["answer"], read["character"]) == (LABELS[3], LABELS[3])
-    assert read["confidence"] == read["character_confidence"] == pytest.approx(app.NONE + 0.01, abs=1e-3)
+    assert read["confidence"] == read["character_confidence"] == 0.7
 
 
-def test_isnull_takes_more_than_to_be_likelier_than_any_character(model: Handwriting) -> None:
-    output = np.zeros(801, np.float32)
-    output[3], output[-1] = 0.2, app.NONE - 0.01
-
-    assert model.finish(output, Handwriting.Request(esun_uuid="one", image=""))["answer"] == LABELS[3]
+@pytest.mark.parametrize(("title", "none"), [("勇", app.CLEAN_NONE), ("林", app.FORM_NONE)])
+def test_isnull_takes_more_on_a_form_than_on_a_clean_picture(model: Handwriting, title: str, none: float) -> None:
+    assert app.CLEAN_NONE < app.FORM_NONE
+    assert said(model, title, none - 0.01, 0.1)["answer"] == LABELS[3]
+    assert said(model, title, none + 0.01, 0.1)["answer"] == "isnull"
 
 
 def test_the_page_is_told_what_can_be_answered() -> None:
