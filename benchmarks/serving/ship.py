@@ -75,6 +75,7 @@ def _scenes(prefix: str) -> tuple[Bar, ...]:
     return (
         *zero(*(prefix + name for name in counts)),
         Bar(f"{prefix}late_share", at_most=0.001),
+        Bar(f"{prefix}kill_again_of_flight", at_most=1),
         Bar(f"{prefix}restart_recovered_s", at_most=5.0),
     )
 

@@ -115,6 +115,9 @@ class Rehearsal:
         self._scale()
         self._note("computed_twice", self._repeated() - again)
         self._note("kill_computed_again", again)
+        # Of what can have been in work at one of two servers: its share of what comes within a deadline.
+        in_flight = FAULT_LOAD * self._capacity * self._clients.manners.timeout_s / 2
+        self._note("kill_again_of_flight", again / max(1.0, in_flight))
         return self.figures
 
     def _repeated(self) -> int:
