@@ -2,7 +2,7 @@
 
     python -m benchmarks.clients [--install] [NAME ...]
 
-What is not on this machine is left out and named. With --install the packages of kserve (300 MB), k6, locust and
+What is not on this machine is left out and named. With --install the packages of kserve (300 MB), k6, locust, buf and
 perf_analyzer are installed into ~/.cache/timebound-clients; ab and wrk are programs of the system. perf_analyzer
 also needs the system's libb64. The exit code is 1 if a client that is here was not answered rightly.
 """

@@ -34,7 +34,7 @@ def test_an_outside_client_is_answered_rightly(name: str, ports: Ports) -> None:
     client = CLIENTS[name]
     try:
         result = told(name, client, ports, may_install=True)
-    except subprocess.CalledProcessError as error:
+    except (subprocess.CalledProcessError, OSError) as error:
         absent(f"its packages cannot be had: {error}")
     if result.startswith(ABSENT):
         absent(result)
