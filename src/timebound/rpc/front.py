@@ -105,7 +105,11 @@ class RpcFront:
         self.address = f"{'grpc' if self._certificate is None else 'grpcs'}://{host}:{port}"
 
     async def open(self) -> None:
-        """Answer from now on; requests to models as soon as those are there."""
+        """Answer from now on; requests to models as soon as those are there.
+
+        gRPC must not be running where a process forks: its threads are not in the child. Workers may come and go
+        all the same, for they are started by `posix_spawn` (workers/spawn.py), in which none of gRPC's handlers runs.
+        """
         await self._server.start()
         log.info("listening for gRPC", extra={"at": self.address})
 
