@@ -67,7 +67,7 @@ ALLOWED: Mapping[str, set[str]] = {
     "admission": BASE,
     "reading": BASE | {"body", "form", "schema", "store", "workers"},
     "releases": BASE | {"target", "versions", "work_folder", "workers"},
-    "asking": BASE | {"body", "catalogue", "reading", "requests"},
+    "asking": BASE | {"body", "catalogue", "reading", "requests", "tensors"},
     "gateway": BASE
     | NOUNS
     | {"asking", "catalogue", "handlers", "reading", "releases", "requests", "scheduler", "store", "target", "workers"},

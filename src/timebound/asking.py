@@ -15,6 +15,7 @@ from timebound.errors import BadInput, DeadlineMissed, RequestError
 from timebound.reading import LIGHT, Looked, Reading, is_heavy
 from timebound.requests.dispatcher import Dispatcher
 from timebound.requests.identity import Identity, check_key
+from timebound.tensors.item import MARK
 from timebound.types import Body, ModelInfo, Quality, Question, Result, Source
 
 
@@ -61,7 +62,19 @@ class Asking:
 
     async def ask(self, model: str, item: Any, deadline: float | None, key: str | None, priority: int) -> Answer:
         """A model's answer to one item, as `Gateway.ask` says."""
-        question = await self._question(model, item, deadline, key, priority)
+        return await self._asked(await self._question(model, item, deadline, key, priority))
+
+    async def again(self, info: ModelInfo, body: bytes) -> Answer:
+        """What this version answers now to a body that came before, in whatever protocol; under no key."""
+        now = self._clock.now()
+        until = now + min(info.deadline_s, self._max_deadline_s)
+        is_read = body.startswith(MARK)  # tensors, of which nothing is to be looked at
+        size = 1.0 if is_read else (await self._look(info, body, until - now, needs_print=False))[1]
+        question = Question(f"again-{next(self._numbers):x}", info.base, body, now, until, None, size)
+        question.served, question.version = info.name, info.version
+        return await self._asked(question)
+
+    async def _asked(self, question: Question) -> Answer:
         answer: asyncio.Future[Result | RequestError] = asyncio.get_running_loop().create_future()
 
         def deliver(result: Result | RequestError) -> None:
@@ -94,19 +107,22 @@ class Asking:
         info = self._catalogue.models[model]
         now, limit_s = self._clock.now(), info.deadline_s if deadline is None else deadline
         until = now + min(limit_s, self._max_deadline_s)
-        shape, identity = self._looks[model]
-        found, size, fingerprint = None, 1.0, b""
+        identity = self._looks[model][1]
         needs_print = key is not None or identity.is_by_content
-        if len(body) > LIGHT and is_heavy(body, info, needs_print=needs_print):
-            found, size, fingerprint = await self._looked(info, body, until - now, needs_print=needs_print)
-        elif shape is not None:
-            found, size = shape.check(body)
+        found, size, fingerprint = await self._look(info, body, until - now, needs_print=needs_print)
         key = key or found or None
         if key is not None:
             check_key(key)
         if key is not None or identity.is_by_content:
             key, fingerprint = identity.of(key, body, fingerprint)
         return Question(f"ask-{next(self._numbers):x}", model, body, now, until, key, size, priority, fingerprint)
+
+    async def _look(self, info: ModelInfo, body: bytes, limit_s: float, *, needs_print: bool) -> Looked:
+        """The key in a body, its size and its fingerprint, read here or, if it is heavy, elsewhere."""
+        if len(body) > LIGHT and is_heavy(body, info, needs_print=needs_print):
+            return await self._looked(info, body, limit_s, needs_print=needs_print)
+        shape = self._looks[info.name][0]
+        return (None, 1.0, b"") if shape is None else (*shape.check(body), b"")
 
     async def _looked(self, info: ModelInfo, body: bytes, limit_s: float, *, needs_print: bool) -> Looked:
         try:

@@ -24,7 +24,7 @@ from timebound.asking import Answer, Asking
 from timebound.catalogue import Catalogue
 from timebound.clock import MonotonicClock, wall
 from timebound.config import Config, of_options
-from timebound.errors import SetupError
+from timebound.errors import RequestError, SetupError
 from timebound.events import Events
 from timebound.handlers.store import LIST
 from timebound.machine.cores import cores as usable_cores
@@ -223,6 +223,18 @@ class Gateway:
         return await self._asking.ask(model, item, deadline, key, priority)
 
     # ------------------------------------------------------------------ what the operator asks
+
+    async def ask_again(self, model: str, version: str, body: bytes) -> Answer:
+        """What a version answers now to a body that the history kept: of no version, the main one."""
+        versions = [info for info in self.catalogue.models.values() if info.base == model]
+        info = next(
+            (info for info in versions if info.version == version or (not version and info.name == model)), None
+        )
+        if info is None:
+            served = ", ".join(f"{info.base} {info.version}" for info in versions) or "none of it"
+            detail = f"version {version} of {model} is no longer served; served is {served}"
+            raise RequestError(detail, code="unknown_model")
+        return await self._asking.again(info, body)
 
     async def reload(self) -> list[str]:
         """Load the target again and switch to it; the models served now. Raises `SetupError`."""

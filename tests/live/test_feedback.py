@@ -91,3 +91,34 @@ def test_with_keys_one_judges_the_answers_of_models_that_the_key_is_for_and_sees
                 assert serving.http.get(path, headers=headers).status_code == 403, (path, headers)
         history = History(kept)
         eventually(lambda: len(history.counts(filter_of({}), "verdict")) == 2, "each has a word of its own")
+
+
+def pass_of(serving: Serving) -> dict[str, str]:
+    """What a browser sends to which `timebound live` gave an address."""
+    return {"Authorization": f"Bearer {serving.operator.post('/v1/live/pass').json()['pass']}"}
+
+
+@pytest.mark.parametrize("is_guarded", [False, True])
+def test_with_a_pass_one_judges_and_sends_again_what_was_kept(tmp_path: Path, is_guarded: bool) -> None:
+    keys = tmp_path / "keys.toml"
+    keys.write_text(f'[ours]\nhash = "{hash_of(b"tb_ours")}"\n')
+    kept, more = tmp_path / "kept", ("--keys", keys) if is_guarded else ()
+    with Serving(MODELS / "watched.py", "--workers", "1", "--history", kept, *more) as serving:
+        ours, looks = {"X-API-Key": "tb_ours"}, pass_of(serving)
+        serving.http.post("/votes", json={"x": 3.0, "id": "k"}, headers=ours).raise_for_status()
+        found = eventually(lambda: serving.operator.get("/v1/history").json()["outcomes"], "it is written")
+        assert serving.http.get("/v1/models", headers=looks).json()["models"]
+        place, key = found[0]["place"], found[0]["key"]
+        said = serving.http.post(f"/v1/feedback/votes/{key}", json={"verdict": "wrong"}, headers=looks)
+        assert said.status_code == 202
+        again = serving.http.post(f"/v1/history/{place}/again", headers=looks)
+        assert (again.status_code, again.json()["label"]) == (200, "big")
+        assert again.headers["timebound-version"] == "1"
+        judged = "/v1/history?verdict=wrong"
+        (row,) = eventually(lambda: serving.operator.get(judged).json()["outcomes"], "the verdict")
+        assert row["key"] == key
+        assert len(serving.operator.get("/v1/history").json()["outcomes"]) == 1, "what is sent again is not written"
+        assert serving.http.post(f"/v1/history/{place}/again", headers=ours).status_code == 403
+        assert serving.http.post("/predictions/votes", json={"x": 1.0}, headers=looks).status_code == (
+            401 if is_guarded else 200
+        )

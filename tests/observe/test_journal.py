@@ -180,6 +180,7 @@ def test_counts_per_label_user_and_day(tmp_path: Path) -> None:
     assert world.history.counts(filter_of({}), "label") == [("a", 3), ("b", 2)]
     assert world.history.counts(filter_of({}), "user") == [("u", 5)]
     assert world.history.counts(filter_of({}), "day") == [("2026-11-18", 5)]
+    assert world.history.counts(filter_of({}), "day", 13 * 3600) == [("2026-11-19", 5)]
     with pytest.raises(BadInput):
         world.history.counts(filter_of({}), "input")
 

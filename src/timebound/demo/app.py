@@ -45,6 +45,7 @@ class Handwriting(tb.Model):
     deadline = 1.0
     key = "esun_uuid"
     key_ignore = ("retry", "esun_timestamp")
+    keep_inputs = True
     example = {"esun_uuid": "example", "image": SAMPLES[0]["image"]}  # noqa: RUF012 - read once, never changed
     samples = tuple({"title": one["title"], "body": {"esun_uuid": "sample", "image": one["image"]}} for one in SAMPLES)
 

@@ -17,6 +17,8 @@ _OPEN = ("/livez", "/readyz", "/v2/health/live", "/v2/health/ready", "/ping", "/
 _OPEN_FOLDER = "/ui/"
 _OPERATORS = ("/models", "/v1/results", "/v1/live", "/v1/history", "/v1/reload", "/v2/repository/models/")
 """Calls that the operator makes without an API key: their handlers ask whether it is the operator."""
+_OF_PASSES = ("/v1/feedback/", "/v1/models")
+"""What clients ask with their keys, and the operator's pages with a pass."""
 
 
 CLIENT = "timebound.client"
@@ -60,7 +62,9 @@ class Access:
         path = scope["path"]
         if (path.rstrip("/") or "/") in self._open or path.startswith(_OPEN_FOLDER):
             return None
-        if (path.startswith(_OPERATORS) and not path.endswith("/invoke")) or self._admin.is_operators(scope):
+        is_looking = path.startswith(_OF_PASSES) and self._admin.has_pass(scope)
+        is_operators = path.startswith(_OPERATORS) and not path.endswith("/invoke")
+        if is_looking or is_operators or self._admin.is_operators(scope):
             client = self.find(scope["headers"])
         else:
             client = self.client(scope)
@@ -71,7 +75,8 @@ class Access:
     def shows(self, scope: Scope, model: str) -> bool:
         """Whether who asks may know of this model: the operator of all, a client of those its key is for."""
         client: Client | None = scope.get(CLIENT)
-        return self.is_operators(scope) if client is None else client.may_ask(model)
+        is_whole = self.is_operators(scope) or self._admin.has_pass(scope)
+        return is_whole if client is None else client.may_ask(model)
 
     def is_operators(self, scope: Scope) -> bool:
         """Whether the operator asks."""

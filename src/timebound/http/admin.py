@@ -62,14 +62,18 @@ class Admin:
 
     def check_pass(self, request: HttpRequest) -> None:
         """The same for what only shows something: a pass that the operator was given will do."""
-        given = bearer_token(dict(request.scope["headers"]).get(b"authorization", b""))
-        if given is not None and self.passes.knows(given):
+        if self.has_pass(request.scope):
             return
         try:
             self.check(request)
         except RequestError as error:
             error.detail += "; for a browser: `timebound live` on the server's machine gives an address to open"
             raise
+
+    def has_pass(self, scope: Scope) -> bool:
+        """Whether this request carries a pass that the operator was given."""
+        given = bearer_token(dict(scope["headers"]).get(b"authorization", b""))
+        return given is not None and self.passes.knows(given)
 
     def is_operators(self, scope: Scope) -> bool:
         """Whether this request comes from the operator."""

@@ -163,7 +163,7 @@ class HttpFront:
             control=Control(gateway, reload, admin),
             live=LiveRoutes(live, admin),
             management=Management(gateway, admin),
-            history=HistoryRoutes(history, admin, wall, gateway.catalogue.models, has_clients=self._access is not None),
+            history=HistoryRoutes(history, gateway, admin, wall, has_clients=self._access is not None),
             open_inference=OpenInferenceRoutes(Described(gateway, metrics), admin, self._access),
             access=self._access,
             cors=self._cors,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -13,15 +13,18 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from timebound.admission import Client
+from timebound.catalogue import Catalogue
 from timebound.errors import BadInput, MissingExtra, Refusal, RequestError
 from timebound.http.access import CLIENT
 from timebound.http.admin import Admin
 from timebound.http.responses import json_response
-from timebound.types import ModelInfo
+from timebound.types import Quality
 
 _MOST_ROWS = 500
 _MOST_SKIPPED = 5_000
 _DAY_S = 86_400
+_FARTHEST_ZONE = 14 * 60
+"""Minutes ahead of UTC, or behind."""
 _MOST_STEPS = 1_500
 """A day by minutes, with room."""
 _LONGEST_STEP_S = 31 * _DAY_S
@@ -41,10 +44,32 @@ class History(Protocol):
     """What reads."""
 
     def rows(self, wanted: Any, *, most: int, order: str, skip: int) -> list[dict[str, Any]]: ...
-    def counts(self, wanted: Any, by: str) -> list[tuple[str, int]]: ...
+    def counts(self, wanted: Any, by: str, east_s: int) -> list[tuple[str, int]]: ...
     def minutes(self, wanted: Any, since: float, until: float, step: float) -> list[dict[str, Any]]: ...
     def body(self, place: str, which: str) -> tuple[bytes, str] | None: ...
+    def sent(self, place: str) -> tuple[str, str, bytes] | None: ...
     def export(self, wanted: Any, form: str) -> Iterator[bytes]: ...
+
+
+class Answer(Protocol):
+    """What a version answers."""
+
+    @property
+    def body(self) -> bytes: ...
+    @property
+    def media(self) -> str: ...
+    @property
+    def quality(self) -> Quality: ...
+    @property
+    def version(self) -> str: ...
+
+
+class Served(Protocol):
+    """Who answers."""
+
+    catalogue: Catalogue
+
+    async def ask_again(self, model: str, version: str, body: bytes) -> Answer: ...
 
 
 class Kept(msgspec.Struct, frozen=True):
@@ -67,15 +92,17 @@ class HistoryRoutes:
     def __init__(
         self,
         kept: Kept | None,
+        served: Served,
         admin: Admin,
         wall: Callable[[], float],
-        models: Mapping[str, ModelInfo],
         *,
         has_clients: bool,
     ) -> None:
         self._kept = kept
         self._admin = admin
-        self._models = models
+        self._served = served
+        self._models = served.catalogue.models
+        self._one_at_a_time = asyncio.Lock()
         self._wall = wall
         self._has_clients = has_clients
 
@@ -91,6 +118,7 @@ class HistoryRoutes:
             Route("/v1/history/counts", self._counts),
             Route("/v1/history/minutes", self._minutes),
             Route("/v1/history/export", self._export),
+            Route("/v1/history/{place:path}/again", self._again, methods=["POST"]),
             Route("/v1/history/{place:path}/{which:str}", self._body),
             Route("/v1/feedback/{model}/{key:path}", self._feedback, methods=["POST"]),
         ]
@@ -114,8 +142,9 @@ class HistoryRoutes:
 
     async def _counts(self, request: HttpRequest) -> Response:
         kept, given = self._open(request), dict(request.query_params)
-        by = given.pop("by", "label")
-        found = await asyncio.to_thread(kept.history.counts, kept.filter_of(given), by)
+        by, zone = given.pop("by", "label"), given.pop("zone", "0")
+        east_s = 60 * _count(zone.removeprefix("-"), "zone", 0, _FARTHEST_ZONE) * (-1 if zone.startswith("-") else 1)
+        found = await asyncio.to_thread(kept.history.counts, kept.filter_of(given), by, east_s)
         return json_response({"by": by, "counts": found})
 
     async def _minutes(self, request: HttpRequest) -> Response:
@@ -137,6 +166,26 @@ class HistoryRoutes:
         headers = {"content-disposition": "attachment", "cache-control": "no-store"}  # whatever it is, it is no page
         media = found[1] if path["which"] == "answer" else "application/octet-stream"
         return Response(found[0], headers=headers, media_type=media)
+
+    async def _again(self, request: HttpRequest) -> Response:
+        """The same to the same version, under no key; it is neither counted nor written."""
+        kept = self._open(request)
+        async with self._one_at_a_time:
+            sent = await asyncio.to_thread(kept.history.sent, request.path_params["place"])
+            if sent is None:
+                raise RequestError("what was sent was not kept, or its time is over; see keep_inputs", code="not_found")
+            try:
+                answer = await self._served.ask_again(*sent)
+            except RequestError as error:
+                if redacted := self._redacted(sent[0]):
+                    error.detail += f"; what is kept is without what `redact` leaves out ({redacted})"
+                raise
+        facts = {"timebound-version": answer.version, "timebound-quality": answer.quality.value}
+        headers = {"content-disposition": "attachment", "cache-control": "no-store", **facts}
+        return Response(answer.body, headers=headers, media_type=answer.media)
+
+    def _redacted(self, model: str) -> str:
+        return ", ".join({field: None for info in self._models.values() if info.base == model for field in info.redact})
 
     async def _export(self, request: HttpRequest) -> Response:
         kept, given = self._open(request), dict(request.query_params)

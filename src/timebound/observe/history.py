@@ -57,12 +57,17 @@ class History:
         """Every outcome without bodies, the oldest first."""
         return self._all(wanted, SHOWN)
 
-    def counts(self, wanted: Filter, by: str) -> list[tuple[str, int]]:
-        """How many there are of each value of a field, the most first; by day in order of time."""
+    def counts(self, wanted: Filter, by: str, east_s: int = 0) -> list[tuple[str, int]]:
+        """How many there are of each value of a field, the most first; by day in order of time.
+
+        Days begin where clocks are so many seconds ahead of UTC.
+        """
         if by not in COUNTED:
             raise BadInput(f"by is {by!r}; it can be {', '.join(COUNTED)}", field="by")
         total: Counter[str] = Counter()
-        column = {"day": "date(outcomes.at, 'unixepoch')", "verdict": "feedback.verdict"}.get(by, f"outcomes.{by}")
+        column = {"day": f"date(outcomes.at + {east_s}, 'unixepoch')", "verdict": "feedback.verdict"}.get(
+            by, f"outcomes.{by}"
+        )
         where, values = wanted.where()
         if by == "verdict":
             where += " AND feedback.verdict != '' AND outcomes.key != ''"
@@ -113,18 +118,27 @@ class History:
 
     def body(self, place: str, which: str) -> tuple[bytes, str] | None:
         """What was sent or answered, and its media type; None if it was not kept."""
+        found = self._at(place, which, "media") if which in BLOBS else None
+        return None if found is None or found[0] is None else (found[0], found[1] or "application/json")
+
+    def sent(self, place: str) -> tuple[str, str, bytes] | None:
+        """Which model was asked, in which version, and what; None if it was not kept."""
+        found = self._at(place, "model", "version", "input")
+        return None if found is None or found["input"] is None else (found[0], found[1], found[2])
+
+    def _at(self, place: str, *columns: str) -> sqlite3.Row | None:
         stem, _, number = place.rpartition("/")
-        if which not in BLOBS or not number.isdecimal() or len(number) > _LONGEST_NUMBER or begin_of(stem) is None:
-            return None
         file = self._folder / f"{stem}.sqlite"
-        if not file.is_file():
+        is_place = begin_of(stem) is not None and number.isdecimal() and len(number) <= _LONGEST_NUMBER
+        if not is_place or not file.is_file():
             return None
         connection = read_only(file)
         try:
-            found = connection.execute(f"SELECT {which}, media FROM outcomes WHERE rowid = ?", [int(number)]).fetchone()
+            statement = f"SELECT {', '.join(columns)} FROM outcomes WHERE rowid = ?"
+            found: sqlite3.Row | None = connection.execute(statement, [int(number)]).fetchone()
         finally:
             connection.close()
-        return None if found is None or found[0] is None else (found[0], found[1] or "application/json")
+        return found
 
     def export(self, wanted: Filter, form: str) -> Iterator[bytes]:
         """All outcomes with their bodies, the oldest first, as a file of this format."""
