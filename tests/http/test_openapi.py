@@ -166,7 +166,13 @@ def test_requests_document_their_headers() -> None:
 def test_the_servers_own_paths_are_there_without_any_model() -> None:
     document = openapi([], "0.1.0")
     probes = {"/livez", "/readyz", "/metrics"}
-    results = {"/v1/results", "/v1/results/{model}", "/v1/results/{model}/{key}", "/v1/reload"}
+    results = {
+        "/v1/feedback/{model}/{key}",
+        "/v1/results",
+        "/v1/results/{model}",
+        "/v1/results/{model}/{key}",
+        "/v1/reload",
+    }
     models = {f"/v1/models{rest}" for rest in ("", "/{model}/samples", "/{model}/traffic", "/{model}/rollback")}
     others = {"/ping", "/v1/models/{model}", "/v1/models/{model}/versions/{version}"}
     assert {path for path in document["paths"] if not path.startswith("/v2")} == models | probes | results | others

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
@@ -10,7 +11,9 @@ from pathlib import Path
 import pytest
 from tests.live.serving import MODELS, Serving, eventually, memory_of
 
+from timebound import AsyncClient, BadInput, Client
 from timebound.admission.keys import hash_of
+from timebound.client import NotFound
 from timebound.observe.filter import filter_of
 from timebound.observe.history import History
 
@@ -122,3 +125,26 @@ def test_with_a_pass_one_judges_and_sends_again_what_was_kept(tmp_path: Path, is
         assert serving.http.post("/predictions/votes", json={"x": 1.0}, headers=looks).status_code == (
             401 if is_guarded else 200
         )
+
+
+def test_both_clients_say_whether_an_answer_was_right(serving: Serving) -> None:
+    with Client(serving.url) as client:
+        for key in ("mine", "yours"):
+            client.ask("votes", {"x": 1.0}, key=key)
+        client.feedback("votes", "mine", right=False, label="big")
+        with pytest.raises(BadInput, match="label"):
+            client.feedback("votes", "mine", right=True, label="big")
+        with pytest.raises(NotFound):
+            client.feedback("nobody", "mine", right=True)
+
+    async def judge() -> None:
+        async with AsyncClient(serving.url) as client:
+            await client.feedback("votes", "yours", right=True)
+
+    asyncio.run(judge())
+
+    def verdicts() -> dict[str, tuple[str, str]]:
+        rows = serving.operator.get("/v1/history?model=votes").json()["outcomes"]
+        return {row["key"]: (row["verdict"], row["right_label"]) for row in rows}
+
+    eventually(lambda: verdicts().get("mine") == ("wrong", "big") and verdicts()["yours"] == ("right", ""), "the words")

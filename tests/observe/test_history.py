@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from tests.observe.test_journal import NOON, World
 
+from timebound.cli import main
 from timebound.errors import BadInput
 from timebound.observe.filter import filter_of
 from timebound.observe.history import History, question
@@ -177,3 +178,25 @@ def test_counts_by_minute_are_summed_over_longer_steps_and_found_by_time_and_mod
     assert sum(row["count"] for row in part) == 6
     with pytest.raises(BadInput, match="by minute"):
         history.minutes(filter_of({"label": "a"}), NOON, NOON + 60, 60)
+
+
+def test_the_command_tells_requests_by_minute_hour_and_day(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for hour in (0, 1, 30):
+        world = World(tmp_path, most_s=1e6)
+        world.wall = NOON + hour * HOUR
+        with world.writing():
+            world.answer(f"r{hour}")
+            world.answer(f"s{hour}", model="shy")
+
+    def told(*more: str) -> list[list[str]]:
+        period = ("--only", "since=2026-11-18", "--only", "until=2026-11-21")
+        assert main(["history", "stats", str(tmp_path), *period, *more]) == 0
+        return [line.split() for line in capsys.readouterr().out.splitlines()[1:]]
+
+    assert [row[:2] for row in told("--by", "day")] == [["2026-11-18", "4"], ["2026-11-19", "2"]]
+    assert [row[:3] for row in told("--by", "hour", "--only", "model=m")] == [
+        ["2026-11-18", "11:00", "1"], ["2026-11-18", "12:00", "1"], ["2026-11-19", "17:00", "1"],
+    ]  # fmt: skip
+    assert len(told("--by", "minute")) == 3
+    assert main(["history", "stats", str(tmp_path), "--by", "hour", "--only", "label=a"]) == 2
+    assert "by hour" in capsys.readouterr().err

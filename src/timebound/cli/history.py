@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,16 @@ import msgspec
 
 from timebound.cli.compared import show_versions
 from timebound.cli.verb import declare, examples_of
+from timebound.clock import wall
 from timebound.errors import RequestError, SetupError
 from timebound.observe.exports import FORMATS
 from timebound.observe.filter import Filter, filter_of
-from timebound.observe.history import COUNTED, History
+from timebound.observe.history import COUNTED, ROLLED_UP, History
 from timebound.observe.versions import beside
 
+_STEPS = {"minute": 60, "hour": 3600, "day": 86_400}
+_LONGEST = {"minute": 86_400, "hour": 30 * 86_400, "day": 10 * 366 * 86_400}
+"""Seconds that are told without since and until."""
 _DOES = {
     "export": "write outcomes, with what was kept of bodies, to a file",
     "stats": "count outcomes by label, user, day or another field",
@@ -51,7 +56,8 @@ def add_to(verbs: Any) -> None:
             verb.add_argument("--json", action="store_true", help="print JSON")
             verb.set_defaults(run=_compare)
         else:
-            verb.add_argument("--by", choices=COUNTED, default="label", help="field to count by (default: label)")
+            by = "field to count by, or minute, hour or day (default: label)"
+            verb.add_argument("--by", choices=list(dict.fromkeys([*_STEPS, *COUNTED])), default="label", help=by)
             verb.set_defaults(run=_stats)
 
 
@@ -99,6 +105,11 @@ def _compare(chosen: argparse.Namespace) -> int:
 
 def _stats(chosen: argparse.Namespace) -> int:
     history, wanted = _asked(chosen)
+    if chosen.by in _STEPS and wanted.is_of(ROLLED_UP):
+        return _over_time(history, wanted, chosen.by)
+    if chosen.by in ("minute", "hour"):
+        names = ", ".join(ROLLED_UP)
+        raise SetupError(f"counts by {chosen.by} can be had by {names} alone, besides since and until")
     try:
         counts = history.counts(wanted, chosen.by)
     except RequestError as error:
@@ -106,4 +117,15 @@ def _stats(chosen: argparse.Namespace) -> int:
     total = sum(count for _, count in counts) or 1
     for name, count in counts:
         print(f"{count:10}  {count / total:6.1%}  {name or '(none)'}")
+    return 0
+
+
+def _over_time(history: History, wanted: Filter, by: str) -> int:
+    until = wall() if wanted.until is None else wanted.until
+    since = until - _LONGEST[by] if wanted.since is None else wanted.since
+    print(f"{'UTC':16} {'requests':>10} {'in time':>8} {'full':>10} {'failed':>8} {'mean ms':>9}")
+    for row in history.minutes(wanted, since, until, _STEPS[by]):
+        at = time.strftime("%Y-%m-%d" if by == "day" else "%Y-%m-%d %H:%M", time.gmtime(row["at"]))
+        in_time = row["in_time"] / row["count"]
+        print(f"{at:16} {row['count']:10} {in_time:8.1%} {row['full']:10} {row['failed']:8} {row['mean_ms']:9.1f}")
     return 0

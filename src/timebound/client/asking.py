@@ -193,6 +193,16 @@ class Asking:
         question = self._question("GET", _path("v1", "results", model, key), [], deadline, key=key)
         return msgspec.structs.replace(question, can_retry=can_retry, is_sought=True)
 
+    def _judged(self, model: str, key: str, *, right: bool, label: str) -> Question:
+        """The word about the answer to a key; said twice it is the same."""
+        check_texts({"key": key, "label": label or "-"}, ("key", "label"))
+        if right and label:
+            raise BadInput("a right answer needs no label; give one with right=False")
+        said = msgspec.json.encode({"verdict": "right" if right else "wrong", "label": label})
+        path = _path("v1", "feedback", model, key)
+        question = self._question("POST", path, [header("content-type", "application/json")], None, body=said, key=key)
+        return msgspec.structs.replace(question, good=202)
+
     def _listed(self) -> Question:
         return self._question("GET", "/v1/models", [], None)
 

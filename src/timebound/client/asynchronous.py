@@ -69,6 +69,10 @@ class AsyncClient(Asking):
         """The kept answer to a key. With a `deadline` one that is still in work is waited for, else it is `Busy`."""
         return await self._answer(self._sought(model, key, deadline), as_kind(type))
 
+    async def feedback(self, model: str, key: str, *, right: bool, label: str = "") -> None:
+        """As `Client.feedback`."""
+        await self._run(self._judged(model, key, right=right, label=label))
+
     async def models(self) -> list[Served]:
         """What a server serves now."""
         return models_in((await self._run(self._listed()))[0])

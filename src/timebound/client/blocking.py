@@ -77,6 +77,10 @@ class Client(Asking):
         """The kept answer to a key. With a `deadline` one that is still in work is waited for, else it is `Busy`."""
         return self._answer(self._sought(model, key, deadline), as_kind(type))
 
+    def feedback(self, model: str, key: str, *, right: bool, label: str = "") -> None:
+        """Say whether the answer to a key was right, for a server with a history; of a wrong one, what is right."""
+        self._run(self._judged(model, key, right=right, label=label))
+
     def models(self) -> list[Served]:
         """What a server serves now."""
         return models_in(self._run(self._listed())[0])

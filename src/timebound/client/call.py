@@ -42,6 +42,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     """How long one attempt may take; None: all that remains."""
     retries: int | None = None
     can_retry: Callable[[CallFailed], bool] = is_passing
+    good: int = 200
+    """The status of the answer that is wanted."""
     is_sought: bool = False
     """Whether a server that has not found it leaves the question to the next."""
 
@@ -153,7 +155,7 @@ def steps(question: Question, around: Surroundings) -> Steps:
             continue
         assert said is not None
         around.standing.met(place, now, is_down=False)
-        if said.status == 200:
+        if said.status == question.good:
             return said, attempts, address.url
         last = read_error(said)
         if question.is_sought and said.status == 404 and unasked:

@@ -131,6 +131,8 @@ class Ledger:
         """Outcomes that were ever written: also those of a call that failed after them."""
         self._connection: sqlite3.Connection | None = None
         self._file = folder / "none"
+        self._has_outcomes = False
+        """Whether the file has any: not to be asked of it, since a full disk lets nobody open it."""
         self._hour = -1
         self._minutes: sqlite3.Connection | None = None
         self._feedback: sqlite3.Connection | None = None
@@ -139,6 +141,7 @@ class Ledger:
         """Add outcomes and counts; what was kept when it fails is in `kept`."""
         for part in _parts(rows, self._full // _AT_ONCE):
             _in_one(self._present(now), f"INSERT INTO outcomes VALUES ({','.join('?' * len(OUTCOMES))})", part)
+            self._has_outcomes = True
             self.kept += len(part)
             self._drop_old(now)
         if not rows:
@@ -167,7 +170,7 @@ class Ledger:
     def give_up(self) -> None:
         """The same after something failed: a file that came to nothing goes, or there would be one for each try."""
         self.close()
-        if self._file.exists() and not _has_outcomes(self._file):
+        if not self._has_outcomes and self._file.exists():
             self._remove(self._file)
 
     def _present(self, now: float) -> sqlite3.Connection:
@@ -177,7 +180,7 @@ class Ledger:
             if self._connection is not None:
                 self._connection.close()
                 self._connection = None
-            self._file, self._hour = self._next_file(hour), hour
+            self._file, self._hour, self._has_outcomes = self._next_file(hour), hour, False
             self._connection = open_file(self._file, _MAKE)
             self._connection.execute(f"PRAGMA wal_autocheckpoint={max(10, self._full // _AT_ONCE // _PAGE_BYTES)}")
         return self._connection
@@ -232,17 +235,6 @@ def _parts(rows: Sequence[tuple[Any, ...]], most_bytes: int) -> Iterator[Sequenc
             first, held = number + 1, 0
     if first < len(rows):
         yield rows[first:]
-
-
-def _has_outcomes(file: Path) -> bool:
-    try:
-        connection = read_only(file)
-        try:
-            return connection.execute("SELECT 1 FROM outcomes LIMIT 1").fetchone() is not None
-        finally:
-            connection.close()
-    except sqlite3.Error:
-        return False
 
 
 def _in_one(connection: sqlite3.Connection, statement: str, rows: Iterable[tuple[Any, ...]]) -> None:
