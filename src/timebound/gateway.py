@@ -205,6 +205,8 @@ class Gateway:
     def _models_ready(self, models: list[ModelInfo]) -> None:
         if self.config.deadline is not None:
             models = [msgspec.structs.replace(info, deadline_s=self.config.deadline) for info in models]
+        if self.config.history is None:  # nobody would read them
+            models = [msgspec.structs.replace(info, keep_votes=0.0) for info in models]
         self.unloaded = {name: [info for info in models if info.base == name] for name in self.unloaded}
         models = [info for info in models if info.base not in self.unloaded]
         self.catalogue.update(models, self.releases.traffic)

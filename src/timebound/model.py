@@ -72,6 +72,8 @@ class Model:
     """Whether the history (--history) keeps bodies and answers too, not only what became of each request."""
     redact: ClassVar[Sequence[str]] = ()
     """Fields, at any depth, that the history leaves out of JSON bodies and answers."""
+    keep_votes: ClassVar[float] = 0.0
+    """Of an ensemble: for which part of the requests, 0 to 1, the history asks what each member says by itself."""
     label_field: ClassVar[str | None] = None
     """The field of an answer that the history counts by; without one answer, label, prediction, class, category or
     result, whichever comes first."""
@@ -178,6 +180,8 @@ def check_class(cls: type[Model]) -> None:
         raise SetupError(f'{where}: cache is {cls.cache!r}; give "content" or leave it out')
     if cls.engine is not None and cls.engine not in ENGINES:
         raise SetupError(f"{where}: engine is {cls.engine!r}; give one of {', '.join(ENGINES)}")
+    if not isinstance(cls.keep_votes, int | float) or not 0 <= cls.keep_votes <= 1:
+        raise SetupError(f"{where}: keep_votes is {cls.keep_votes!r}; give a part of the requests, from 0 to 1")
     if isinstance(cls.redact, str) or not all(isinstance(name, str) for name in cls.redact):
         raise SetupError(f"{where}: redact is {cls.redact!r}; give a list of field names")
     if isinstance(cls.key_ignore, str) or not all(isinstance(name, str) for name in cls.key_ignore):

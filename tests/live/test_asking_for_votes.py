@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -91,3 +92,35 @@ def test_details_nobody_knows_are_refused(voters: Serving) -> None:
     answer = voters.http.post("/predictions/voters", json={"value": 1}, headers={"Timebound-Details": "gossip"})
     assert (answer.status_code, answer.json()["code"]) == (400, "bad_header")
     assert answer.json()["field"] == "timebound-details"
+
+
+APART = """
+import numpy as np
+import timebound as tb
+
+class Apart(tb.Model):
+    keep_votes = {share}
+    deadline = 10.0
+    class Request(tb.Struct):
+        x: float
+    def load(self):
+        self.net = tb.ensemble(lambda batch: np.abs(batch), lambda batch: batch)
+    def prepare(self, request):
+        return np.array([request.x])
+    def finish(self, output, request):
+        return {{"label": "up" if output[0] > 0 else "down"}}
+"""
+
+
+@pytest.mark.parametrize(("share", "count"), [(1.0, 1), (0.0, 0)])
+def test_the_history_asks_for_votes_itself_for_the_part_that_the_model_says(
+    tmp_path: Path, share: float, count: int
+) -> None:
+    (tmp_path / "app.py").write_text(APART.format(share=share))
+    with Serving(tmp_path / "app.py", "--workers", "1", "--history", tmp_path / "kept") as serving:
+        for x in (1.0, -1.0):
+            answer = serving.http.post("/predictions/apart", json={"x": x}, headers={"X-Request-Id": f"x{x}"})
+            assert (answer.status_code, "timebound-votes" in answer.headers) == (200, False)
+        eventually(lambda: len(serving.operator.get("/v1/history").json()["outcomes"]) == 2, "both are written")
+        found = serving.operator.get("/v1/history?disagreed=1").json()["outcomes"]
+        assert [row["request"] for row in found] == ["x-1.0"] * count

@@ -95,6 +95,14 @@ def test_bodies_are_kept_for_models_that_say_so_and_without_what_is_to_be_left_o
     assert b"ann@example.org" not in b"".join(file.read_bytes() for file in tmp_path.iterdir())
 
 
+def test_what_is_no_json_is_not_kept_where_something_is_to_be_left_out(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    with world.writing():
+        world.answer("raw", body=b"\x89PNG of ann@example.org")
+        world.answer("json", body=b'{"n": 1}')
+    assert {row["request"]: row["kept"] for row in world.rows()} == {"raw": 0, "json": 1}
+
+
 def test_bodies_that_take_long_to_read_are_not_looked_into_and_so_not_kept_where_something_is_to_be_left_out(
     tmp_path: Path,
 ) -> None:

@@ -45,14 +45,14 @@ def field_of(body: bytes, name: str) -> str:
         return ""
 
 
-def without(body: bytes, fields: list[str]) -> bytes:
-    """A JSON body without these fields; nothing of one that cannot be read."""
+def without(body: bytes, fields: list[str]) -> bytes | None:
+    """A JSON body without these fields; None of one that cannot be read."""
     if not fields:
         return body
     try:
         return msgspec.json.encode(_without(msgspec.json.decode(body), frozenset(fields)))
     except _UNREADABLE:  # also one that nests deeper than can be gone through
-        return b""
+        return None
 
 
 def _without(value: Any, fields: frozenset[str]) -> Any:

@@ -113,6 +113,7 @@ def _info(
         key_ignore=list(cls.key_ignore),
         keep_inputs=bool(cls.keep_inputs),
         redact=list(cls.redact),
+        keep_votes=float(cls.keep_votes),
         label_field=cls.label_field,
         user_field=cls.user_field,
         keep_s=float(cls.keep),
