@@ -38,6 +38,7 @@ def test_what_is_packed_is_unpacked_up_to_a_bound(encoding: str) -> None:
         (b"gzip;q=2", None),
         (b"gzip;q=nan", None),
         (b"br", None),
+        (b"gzip," + b"br;q=0.5," * 200, None),
         (b"identity", None),
         (b"", None),
     ],

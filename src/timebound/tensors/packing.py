@@ -11,6 +11,8 @@ GZIP, DEFLATE = "gzip", "deflate"
 _WINDOWS = {GZIP: 31, "x-gzip": 31, DEFLATE: 15}
 """What zlib calls the two; its numbers for the largest window, with the wrapping that each has."""
 _BARE_DEFLATE = -15
+_LONGEST = 1_000
+"""Bytes of an `Accept-Encoding`, which an event loop reads in a tenth of a millisecond."""
 _WEIGHT = re.compile(r"0(\.\d{0,3})?|1(\.0{0,3})?")
 _LEVEL = 1
 """The fastest: most of what can be saved is saved at once, and somebody waits."""
@@ -49,7 +51,12 @@ def _unpack(body: bytes, window: int, most: int) -> bytes:
 
 
 def wanted(accept_encoding: bytes) -> str | None:
-    """The packing that this `Accept-Encoding` likes best; None if it takes neither, or likes the body as it is more."""
+    """The packing that this `Accept-Encoding` likes best; None if it takes neither, or likes the body as it is more.
+
+    One that is far too long gets the body as it is.
+    """
+    if len(accept_encoding) > _LONGEST:
+        return None
     weights: dict[str, float] = {}
     for choice in accept_encoding.decode("latin-1").lower().split(","):
         name, _, weight = choice.partition(";")
