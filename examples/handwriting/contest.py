@@ -135,7 +135,7 @@ def main() -> None:
     parser.add_argument("--port", type=int, help="of a server that runs already; default: one is started")
     parser.add_argument("--json", type=Path, help="write the figures to this file, too")
     chosen = parser.parse_args()
-    chosen.quick = False
+    chosen.quick, chosen.is_partial = False, chosen.port is not None  # the memory of another's server is not measured
     raise SystemExit(conclude("contest", chosen, load(chosen), BARS))
 
 
