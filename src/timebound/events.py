@@ -105,6 +105,12 @@ class BatchLost(msgspec.Struct, frozen=True):
     run: Run | None = None
 
 
+class Unprepared(msgspec.Struct, frozen=True):
+    """A batch of a shape that its device did not prepare before serving."""
+
+    model: str
+
+
 class BatchesShrunk(msgspec.Struct, frozen=True):
     """Memory was short: a model's batches have at most `limit` items for a while."""
 

@@ -304,6 +304,11 @@ class Gateway:
             return f"no worker is up: {trouble}" if trouble else "no worker is up"
         return "every slot hangs" if self.requests.is_stuck else None
 
+    @property
+    def progress(self) -> str:
+        """How far a worker is that prepares for long; empty if none says so."""
+        return self.supervisor.progress
+
     def load(self, now: float) -> tuple[float, float, int]:
         """Slot seconds of work that ever came, seconds until what waits now would be done, and the slots.
 

@@ -118,6 +118,8 @@ class Model:
 
     opened: Sequence[Any] = ()
     """Set by the server: the ONNX files that it opened while it was loaded."""
+    on_device: Sequence[Any] = ()
+    """Set by the server: the networks that it opened on a device, whatever their attributes are called."""
     folder: ClassVar[str | None] = None
     """Set by the server: the folder whose versions it is one of."""
 

@@ -260,7 +260,7 @@ def _load(
         with opened_in(place(name, None)) as here:
             model = _load_file(file.resolve(), name, version)
         type(model).folder = name if is_folder else None
-        model.opened = here.opened
+        model.opened, model.on_device = here.opened, here.on_device
         return [model]
     with opened_in(place("", None)) as outside:
         classes = _model_classes(file, only)
@@ -270,7 +270,7 @@ def _load(
     for cls in classes:
         with opened_in(place(name_of(cls), cls.engine)) as here:
             model = _load_class(cls)
-        model.opened = [*outside.opened, *here.opened]
+        model.opened, model.on_device = [*outside.opened, *here.opened], here.on_device
         models.append(model)
     return models
 
@@ -303,7 +303,7 @@ def load_class(cls: type[Model], *, app: Mapping[str, Any] | None = None) -> Mod
     folder = Path(file).resolve().parent if file else Path.cwd()
     with opened_in(Place(folder, app=app or {})) as here:
         model = _load_class(cls)
-    model.opened = here.opened
+    model.opened, model.on_device = here.opened, here.on_device
     return model
 
 

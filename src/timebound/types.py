@@ -168,10 +168,14 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Batches in flight per device: so many slots of its worker share one."""
     step_s: list[list[float]] = []
     """Per member, in the order they run: seconds of device time that each of `batch_sizes` took at warm-up."""
+    grid_s: list[tuple[float, list[list[float]]]] = []
+    """Where they depend on a request's size: by size what `step_s` says, for the first of `batch_sizes`."""
     together_s: list[float] = []
     """Seconds of all members at once, for the first of `batch_sizes`; a batch beyond them runs member by member."""
     made_on: str = ""
     """The device, what computes there, and its version: what was learned of its speed holds for these."""
+    captured: str = ""
+    """What its networks have captured on their device, in words; empty if nothing."""
     notes: list[str] = []
     """Sentences for people: why a network runs eagerly, or a size was left out."""
     inputs: list[Tensor] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,34 @@ def test_padded_rows_are_poisoned_before_a_replay() -> None:
     device.mark().wait()
     assert (graph.outputs[:3] == 2.0).all()
     assert graph.outputs[3].isnan().all()
+
+
+def test_a_replay_writes_over_what_other_graphs_have_left() -> None:
+    device = HostDevice()
+    x = buffer(device, 4, 2)
+    first, second = (device.capture(work, [x]) for work in (lambda: x + 1, lambda: x + 2))
+    device.launch(lambda: _fill(x, 1.0))
+    device.replay(first, 4)
+    device.replay(second, 4)
+    device.mark().wait()
+    assert first.outputs.isnan().all()
+    assert (second.outputs == 3.0).all()
+
+
+def test_branches_do_not_run_in_the_order_in_which_they_are_given() -> None:
+    device, order = HostDevice(), list[int]()
+    x = buffer(device, 2)
+
+    def branch(number: int) -> Any:
+        order.append(number)
+        return x + number
+
+    graph = device.capture(lambda: device.branches([partial(branch, number) for number in range(3)]), [x])
+    assert order == [2, 1, 0]
+    device.launch(lambda: _fill(x, 1.0))
+    device.replay(graph, 2)
+    device.mark().wait()
+    assert [float(output[0]) for output in graph.outputs] == [1.0, 2.0, 3.0]
 
 
 def test_what_is_on_its_way_is_poison_until_its_mark_is_past() -> None:
@@ -101,7 +130,7 @@ def test_only_the_thread_that_opened_it_captures_and_replays() -> None:
 
 
 def test_memory_runs_out_where_it_is_told_to() -> None:
-    device = HostDevice(room=2)
+    device = HostDevice(rooms={"capture": 2})
     x = buffer(device, 4)
     with pytest.raises(OutOfMemory):
         device.capture(lambda: x, [x])

@@ -13,11 +13,12 @@ import pytest
 import torch
 from benchmarks.tools.gpu_texts import corrector
 
+from timebound.backends.base import during
 from timebound.backends.ensemble import ensemble
 from timebound.backends.torch import TorchBackend
 from timebound.backends.torch import torch as network
 from timebound.devices import form
-from timebound.devices.base import adopt, settle_all, take_usage
+from timebound.devices.base import adopt, settle_all, take_usage, unprepared
 from timebound.devices.host import HostDevice
 from timebound.devices.lane import the_lane
 from timebound.errors import DeviceLost
@@ -236,12 +237,36 @@ def test_a_network_may_write_into_its_input(device: HostDevice) -> None:
 
 
 def test_where_memory_runs_out_the_ladder_ends_earlier() -> None:
-    for _ in opened(room=4):
+    for _ in opened(rooms={"capture": 4}):
         net = network(Scores(1), device="host")
         settled(net, pictures(1))
         assert list(net.batch_sizes) == [1, 2, 4]
         assert "does not hold batches of 8" in net.notes()[0]
         assert net(pictures(7)).shape == (7, 5)  # in pieces
+
+
+@pytest.mark.parametrize("what", ["device", "staging"])
+def test_where_memory_for_rows_runs_out_the_ladder_ends_earlier_too(what: str) -> None:
+    for _ in opened(rooms={what: 4}):
+        net = network(Scores(1), device="host")
+        settled(net, pictures(1))
+        assert list(net.batch_sizes) == [1, 2, 4]
+        assert "does not hold batches of 8" in net.notes()[0]
+        np.testing.assert_allclose(net(pictures(7)), network(Scores(1))(pictures(7)), atol=1e-6)
+
+
+def test_where_memory_runs_out_for_all_networks_at_once_the_ladder_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(form, "_TOGETHER_GAIN", 100.0)
+    for device in opened(rooms={"beside": 2}):
+        there, here = both()
+        settled(there, pictures(1))
+        assert list(there.batch_sizes) == [1, 2, 4, 8]
+        assert len(there.together_seconds()) == 2
+        assert there.notes() == [
+            "the networks do not run beside each other in one graph: no memory is left for that at 4 items"
+        ]
+        assert device.captures == 3 * 4 + 2
+        np.testing.assert_allclose(there(pictures(8)), here(pictures(8)), atol=1e-6)
 
 
 def test_replays_that_give_other_numbers_are_not_used() -> None:
@@ -308,6 +333,14 @@ def test_texts_of_every_length_run_in_a_shape_that_was_captured(device: HostDevi
     assert device.captures == before
     assert there._networks is not None
     assert there._networks.strangers == 0
+
+
+def test_texts_of_one_captured_length_are_cut_back_too(device: HostDevice) -> None:
+    there, here = network(Tagger(), device="host", longest=8), network(Tagger())
+    settled(there, texts(1, 5), most=2)
+    for length in (3, 8):
+        for made, wanted in zip(there(texts(2, length)), here(texts(2, length)), strict=True):
+            np.testing.assert_allclose(made, wanted, atol=1e-5)
 
 
 def test_an_ensemble_of_texts_tells_the_combination_so_far_without_padding(device: HostDevice) -> None:
@@ -379,6 +412,36 @@ def test_a_sentence_is_written_token_by_token_in_one_graph(device: HostDevice) -
     before = device.replays
     np.testing.assert_array_equal(there(texts(2, 7)), here(texts(2, 7)))
     assert device.replays == before + 1
+
+
+def test_what_is_compiled_once_it_serves_is_told(device: HostDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    counters = pytest.importorskip("torch._dynamo.utils").counters
+    monkeypatch.setitem(counters["stats"], "unique_graphs", 0)
+    is_serving = False
+
+    class Compiles(Looks):
+        def forward(self, x: Any) -> Any:
+            if is_serving:
+                counters["stats"]["unique_graphs"] += 1  # as torch counts when it compiles
+            return super().forward(x)
+
+    net, told = network(Compiles(1), device="host"), list[bool]()
+    settled(net, pictures(1))
+    with during(unprepared, told.append):
+        net(pictures(3))
+        assert told == []
+        is_serving = True
+        net(pictures(3))
+    assert told == [False]
+
+
+def test_a_shape_that_was_not_there_before_is_told_and_whether_it_is_new(device: HostDevice) -> None:
+    net, told = network(torch.nn.ReLU(), device="host"), list[bool]()
+    settled(net, np.ones((1, 3), np.float32))
+    with during(unprepared, told.append):
+        for count, width in ((2, 3), (2, 5), (2, 5), (1, 5), (2, 6)):
+            net(np.ones((count, width), np.float32))
+    assert told == [True, False, True, True]
 
 
 def test_a_compiled_network_meets_only_the_sizes_that_were_prepared(

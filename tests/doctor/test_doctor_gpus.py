@@ -92,13 +92,31 @@ def test_what_was_captured_is_told_and_why_something_was_not() -> None:
         name="five",
         device="cuda:0",
         batch_sizes=[1, 2, 4, 8, 16, 32],
+        captured="6 batch sizes captured, 1, 2, ... 16, 32 for 1 of 2 networks",
         step_s=[[0.001] * 5 + [0.004], [0.001] * 5 + [0.006]],
         notes=["b runs without being captured: it looks at its numbers"],
     )
     first, second = captured(info)
-    assert first.text == "cuda:0: 6 batch sizes captured, 1, 2, ... 16, 32; 2.00 ms at 1, 10.00 ms at 32"
+    assert (
+        first.text
+        == "cuda:0: 6 batch sizes captured, 1, 2, ... 16, 32 for 1 of 2 networks; 2.00 ms at 1, 10.00 ms at 32"
+    )
     assert (second.state, second.text) == (State.WARNING, info.notes[0])
     assert list(captured(ModelInfo(name="on processors"), "it has no example")) == []
+
+
+def test_what_was_not_captured_is_not_said_to_be_though_its_batch_sizes_were_measured() -> None:
+    notes = ["a runs without being captured: it looks at its numbers"]
+    first, _ = captured(ModelInfo(name="a", device="cuda:0", batch_sizes=[1, 2], step_s=[[0.1, 0.2]], notes=notes))
+    assert first.text == "cuda:0: runs eagerly, nothing is captured; 100.00 ms at 1, 200.00 ms at 2"
+    (texts,) = captured(ModelInfo(name="a", device="cuda:0", captured="3 batch sizes captured, 1, 2, 4 at 9 lengths"))
+    assert texts.text == "cuda:0: 3 batch sizes captured, 1, 2, 4 at 9 lengths"
+
+
+def test_the_gpu_and_the_versions_of_what_runs_there_are_told() -> None:
+    facts = {"device": "cuda:0", "gpu": "NVIDIA H200", "torch": "2.11.0", "cuda": "13.0", "cudnn": "91900"}
+    (finding,) = library("2.11.0", facts, 141_000_000_000, has_gpu=True)
+    assert finding.text == "cuda:0 (NVIDIA H200), torch 2.11.0, cuda 13.0, cudnn 91900, 141.0 GB free"
 
 
 def test_a_model_on_a_device_that_prepares_by_itself_is_a_warning() -> None:

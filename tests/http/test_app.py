@@ -103,6 +103,8 @@ class Gateway:
     def status(self) -> dict[str, Any]:
         return {"models": [msgspec.to_builtins(info) for info in self.catalogue.models.values()]}
 
+    progress = ""
+
     def why_not_ready(self) -> str | None:
         return "draining" if self.requests.is_closed else None if self.catalogue.models else "loading"
 

@@ -202,3 +202,47 @@ def test_lines_are_for_people_and_help_has_examples(tmp_path: Path) -> None:
     assert lines[-1].endswith("ok")
     words = subprocess.run([*command, "--help"], capture_output=True, text=True, check=True).stdout
     assert "examples:" in words
+
+
+def test_what_was_captured_on_a_device_is_told_and_what_was_not(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(
+        """
+import numpy as np
+import torch
+import timebound as tb
+
+class Looking(torch.nn.Module):
+    def forward(self, x):
+        return x * 2 if x.sum().item() >= 0 else x
+
+class Sums(tb.Model):
+    max_batch = 4
+    example = {"numbers": [1.0, 2.0]}
+
+    class Request(tb.Struct):
+        numbers: list[float]
+
+    def load(self):
+        self.net = tb.torch(lambda: torch.nn.Linear(2, 1), device="host")
+
+    def prepare(self, request):
+        return np.array(request.numbers, np.float32)
+
+    def infer(self, batch):
+        return self.net(batch)
+
+    def finish(self, output, request):
+        return float(output[0])
+
+class Looks(Sums):
+    def load(self):
+        self.net = tb.torch(Looking, device="host")
+"""
+    )
+    code, found = doctor(tmp_path, "app.py")
+    assert code == 0, found
+    assert "host (a stand-in for tests), torch" in only(found, "device")[1]
+    assert "host: 3 batch sizes captured, 1, 2, 4; " in only(found, "sums device")[1]
+    eager, why = found["looks device"]
+    assert eager["text"].startswith("host: runs eagerly, nothing is captured")
+    assert (why["state"], "Looking runs without being captured" in why["text"]) == ("warning", True)

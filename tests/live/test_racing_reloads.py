@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import threading
 from collections.abc import Iterator
@@ -92,6 +93,48 @@ def test_a_load_that_hangs_at_start_ends_it_with_a_sentence(tmp_path: Path) -> N
         assert serving.wait() == 2
         assert "after 1 s (--load-timeout)" in serving.said
         assert serving.processes_left() == []
+
+
+PREPARES = """
+import time
+import timebound as tb
+from timebound.devices.base import expect
+
+class Long:
+    def settle(self, most, in_flight, tell):
+        for turn in range({turns}):
+            tell(f"capturing, about {{{turns} - turn}} s left")
+            time.sleep({pause})
+
+class Word(tb.Model):
+    example = {{"n": 1}}
+
+    class Request(tb.Struct):
+        n: int
+
+    def load(self):
+        expect(Long())
+
+    def infer(self, batch):
+        return [{{"word": "one"}} for _ in batch]
+"""
+
+
+def test_a_worker_that_says_how_far_it_is_may_take_longer_and_readyz_says_it_too(tmp_path: Path) -> None:
+    file = tmp_path / "app.py"
+    file.write_text(PREPARES.format(turns=5, pause=1.0))
+    with Serving(file, "--workers", "1", "--load-timeout", "3", until_ready=False) as serving:
+        told = eventually(lambda: serving.http.get("/readyz").json().get("progress"), "how far it is")
+        assert re.fullmatch(r"word: capturing, about \d s left", told)
+        eventually(serving.is_ready, "a worker that took five seconds")
+
+
+def test_a_worker_that_hangs_after_a_word_is_ended_with_that_word(tmp_path: Path) -> None:
+    file = tmp_path / "app.py"
+    file.write_text(PREPARES.format(turns=1, pause=1000))
+    with Serving(file, "--load-timeout", "2", until_ready=False) as serving:
+        assert serving.wait() == 2
+        assert "after 2 s (--load-timeout); it last said: word: capturing, about 1 s left" in serving.said
 
 
 def test_a_replacement_that_hangs_while_loading_is_ended_and_tried_again(tmp_path: Path) -> None:

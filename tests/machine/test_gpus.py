@@ -77,6 +77,12 @@ def test_there_is_one_worker_for_each_gpu(devices: list[str], options: dict[str,
     assert plan.wanted(2, models) == wanted
 
 
+def test_a_worker_gets_the_gpu_that_fewest_have_but_where_a_class_names_one_by_its_number() -> None:
+    plan = WorkerPlan(target="app.py", cores=8, gpus=["0", "1", "2"], workers=3)
+    assert plan.gpu_for([0, 1, None], [ModelInfo(name="any", device="cuda:0")]) == 2
+    assert plan.gpu_for([0, 1], [ModelInfo(name="second", device="cuda:1")]) == 0
+
+
 def test_a_worker_with_a_device_has_two_slots_and_hands_on_half_of_its_share_of_the_cores() -> None:
     plan = WorkerPlan(target="app.py", cores=24, gpus=["0", "1"])
     assert (plan.slots_for(has_device=True), plan.hands_for(has_device=True)) == (2, 6)

@@ -76,3 +76,37 @@ def test_a_first_time_is_no_excuse_where_every_size_ran_at_the_warm_up() -> None
     there.submit("one", "two", "three")
     there.loop.run_due()
     assert not there.sent[-1][1].is_first
+
+
+def test_a_shape_that_no_device_prepared_is_no_hang_and_teaches_nothing_nor_does_what_waits_behind_it() -> None:
+    there = world(deadline_s=4.0)
+    there.up("a1", "a2")
+    learned(there)
+    there.submit("strange")
+    there.loop.run_due()
+    first = there.sent[-1]
+    there.dispatcher.unprepared(first[0], is_new=True)
+    there.submit("behind")
+    there.loop.run_due()
+    there.loop.advance(3.5)
+    assert there.batch() == ["behind"]
+    assert there.killed == []
+    answer(there, first[0], device_s=3.5)
+    answer(there, there.sent[-1][0], device_s=STEP_S[0], waited_s=3.5)
+    there.submit("usual")
+    there.loop.run_due()
+    assert there.batch() == ["usual"]
+    assert there.sent[-1][1].predicted_s < 2 * STEP_S[0]
+
+
+def test_a_shape_that_no_device_prepared_may_not_take_for_ever() -> None:
+    there = world()
+    there.up("a1", "a2")
+    learned(there)
+    there.submit("strange")
+    there.loop.run_due()
+    there.dispatcher.unprepared(there.sent[-1][0], is_new=True)
+    there.loop.advance(9.0)
+    assert there.killed == []
+    there.loop.advance(2.0)
+    assert there.killed == [there.sent[-1][0]]

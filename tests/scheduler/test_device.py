@@ -78,6 +78,18 @@ def test_members_that_differ_from_step_to_step_are_known_exactly() -> None:
             assert estimate.predict(size, 1.0, member) == pytest.approx(steps[member][place], rel=1e-6)
 
 
+def test_a_grid_of_lengths_and_batch_sizes_is_known_before_the_first_batch() -> None:
+    grid = tuple((size, ((0.001 * size, 0.0015 * size), (0.002 * size, 0.003 * size))) for size in (8.0, 16.0, 64.0))
+    spec = ModelSpec("model", 1.0, 2, max_batch=2, batch_sizes=(1, 2), grid_s=grid)
+    world = World(spec)
+    world.ask(1, 0.0)
+    estimate = world.scheduler.view(0.0).lanes[0].estimate
+    for size, steps in grid:
+        for member in (0, 1):
+            assert estimate.predict(1, size, member) == pytest.approx(steps[member][0], rel=0.01)
+            assert estimate.predict(2, size, member) == pytest.approx(steps[member][1], rel=0.01)
+
+
 def test_nothing_is_tried_out_where_every_step_was_measured() -> None:
     spec = ModelSpec("model", 1.0, max_batch=4, batch_sizes=(1, 2, 4), step_s=((0.01, 0.03, 0.07),))
     world = World(spec)

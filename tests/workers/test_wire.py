@@ -39,6 +39,8 @@ FRAMES: list[tuple[messages.Head, list[bytes]]] = [
     (messages.Errand([messages.Call(8, "fallback", "digits", b"{}"), messages.Call(9, "size", "echo", b"x")]), []),
     (messages.ErrandDone(8, Outcome(b"{}"), 40.0), []),
     (messages.Measures([Measured("m", "Took", "ms", "value", 2, 7.5, 4.0)]), []),
+    (messages.Unprepared(True), []),
+    (messages.Progress("capturing 13 batch sizes, about 21 s left"), []),
 ]
 BY_KIND = pytest.mark.parametrize(("head", "payloads"), FRAMES, ids=lambda part: type(part).__name__)
 

@@ -73,6 +73,10 @@ class Backend(Protocol):
         """Device time of each member, in the order they run, for each of `batch_sizes`; empty if not measured."""
         return []
 
+    def seconds_by_length(self) -> list[tuple[float, list[list[float]]]]:
+        """The same for inputs of other lengths, as multiples of the example's, and as many of `batch_sizes` as run."""
+        return []
+
     def together_seconds(self) -> list[float]:
         """Device time of all members at once, for the first of `batch_sizes`."""
         return []
@@ -80,6 +84,10 @@ class Backend(Protocol):
     def notes(self) -> list[str]:
         """Sentences for people: what it does in another way than it should."""
         return []
+
+    def captured(self) -> str:
+        """What of it was captured on its device, in words; empty if nothing."""
+        return ""
 
     def divide(self, slots: int) -> bool:
         """Let so many slots run apart from each other where that is faster; whether anything new must be warmed up."""
@@ -101,6 +109,8 @@ class Place(msgspec.Struct, frozen=True):
     """How networks of torch compute, where they do not say: words of `types.DTYPES` and beside it, joined by `+`."""
     opened: list[Any] = []
     """The ONNX files opened here so far."""
+    on_device: list[Any] = []
+    """The networks opened here so far that run elsewhere than on processors."""
     app: Mapping[str, Any] = {}
     """The app's own settings."""
 

@@ -139,6 +139,10 @@ class Ensemble(Backend):
             every = [seconds for member in self.members for seconds in member.member_seconds()]
         return [every[place] for place in self.order] if len(every) == len(self.order) else []
 
+    def seconds_by_length(self) -> list[tuple[float, list[list[float]]]]:
+        found = self._joined.seconds_by_length() if self._joined is not None else []
+        return [(length, [every[place] for place in self.order]) for length, every in found]
+
     def together_seconds(self) -> list[float]:
         form = self._joined.form if self._joined is not None else None
         return list(form.together_s.values()) if form is not None else []
@@ -147,6 +151,9 @@ class Ensemble(Backend):
         if self._joined is not None:
             return list(self._joined.notes)
         return [note for member in self.members for note in member.notes()]
+
+    def captured(self) -> str:
+        return next((words for member in self.members if (words := member.captured())), "")
 
     @contextmanager
     def warming(self) -> Iterator[None]:

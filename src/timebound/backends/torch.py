@@ -108,6 +108,7 @@ class TorchBackend(Backend):
         self._networks: Networks | None = None
         self._place = 0
         if self._on is not None:
+            place.on_device.append(self)
             self._networks = Networks(
                 self._on,
                 [(self._forward, self._forward_as_it_is)],
@@ -202,8 +203,14 @@ class TorchBackend(Backend):
         form = self._networks.form if self._networks is not None else None
         return [[seconds[size] for size in form.ladder] for seconds in form.seconds] if form is not None else []
 
+    def seconds_by_length(self) -> list[tuple[float, list[list[float]]]]:
+        return self._networks.seconds_by_length() if self._networks is not None else []
+
     def notes(self) -> list[str]:
         return list(self._networks.notes) if self._networks is not None else []
+
+    def captured(self) -> str:
+        return self._networks.captured() if self._networks is not None else ""
 
     def join(self, members: Sequence[TorchBackend], mix: Mix) -> Networks | None:
         """These as members of an ensemble that take their rows once, if they take the same; None if they do not."""

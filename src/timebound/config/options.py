@@ -186,7 +186,8 @@ class Config:
     load_timeout: float = _option(
         300.0,
         seconds(1, 86_400),
-        "seconds a worker may take to load and answer its warm-up run; after that it is ended, and a reload has failed",
+        "seconds a worker may take to load and answer its warm-up run; after that it is ended, and a reload has failed."
+        " While it says how far it is with capturing for a GPU it may take up to six times as long",
     )
     watch: bool = _option(False, TRUTH, "load code and models again when their files change")
     keys: str | None = _option(

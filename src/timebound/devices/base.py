@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -117,6 +118,10 @@ class Unsettled(Protocol):
     """Networks that have met their first batch and are to be captured before they serve."""
 
     def settle(self, most: int, in_flight: int, tell: Callable[[str], None]) -> None: ...
+
+
+unprepared: ContextVar[Callable[[bool], None] | None] = ContextVar("timebound_unprepared", default=None)
+"""Told by the thread that asks for a batch of a shape that was not prepared, before it runs; and whether it is new."""
 
 
 class _Spent(threading.local):

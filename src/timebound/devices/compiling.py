@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,3 +25,9 @@ def compiled(call: Callable[..., Any]) -> Callable[..., Any]:
     # Kernels for any size are slower, and take longer to compile than those for a few sizes.
     run: Callable[..., Any] = torch.compile(call, dynamic=False)
     return run
+
+
+def compiles() -> int:
+    """How many graphs torch has compiled in this process."""
+    dynamo = sys.modules.get("torch._dynamo.utils")  # who compiles nothing has not loaded it
+    return int(dynamo.counters["stats"]["unique_graphs"]) if dynamo is not None else 0

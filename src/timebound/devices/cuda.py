@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -216,8 +215,6 @@ def open_device(name: str) -> CudaDevice:
             'use device="cpu", or install a CUDA build of torch and the driver'
         )
     index, there = int(number), torch.cuda.device_count()
-    if there == 1 and "CUDA_VISIBLE_DEVICES" in os.environ:
-        index = 0  # a worker is shown its own GPU only, whichever that is
     if index >= there:
         raise SetupError(f"device={name!r}: this machine has {there} CUDA device(s), counted from cuda:0")
     return CudaDevice(index)

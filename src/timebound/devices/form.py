@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import torch
 
@@ -13,6 +13,8 @@ from timebound.devices.base import Device, Graph
 from timebound.devices.graphs import NotCaptured, Piece, Tensors, capture, replay_seconds, run_seconds
 from timebound.devices.ladder import up
 from timebound.devices.mixture import Mix
+
+T = TypeVar("T")
 
 Call: TypeAlias = Callable[[Tensors], Any]
 """A network: tensors in, a tensor or a tree of them out."""
@@ -69,20 +71,21 @@ class Settling:
         self._tell = tell
         self.notes: list[str] = []
 
-    def settle(self, sample: Mapping[int | str, Any], ladder: list[int], *, is_captured: bool = True) -> Form:
-        """The form of items like this sample, for batches of these sizes."""
+    def settle(
+        self, sample: Mapping[int | str, Any], ladder: list[int], make: Callable[[Form], T], *, is_captured: bool = True
+    ) -> tuple[Form, T]:
+        """The form of items like this sample, for batches of these sizes, and what is made for it."""
         while True:
-            form = Form(self._inputs(sample, ladder[-1]), ladder, len(self._calls))
+            form: Form | None = None
             try:
+                form = Form(self._inputs(sample, ladder[-1]), ladder, len(self._calls))
                 self._fill(form, is_captured=is_captured)
+                return form, make(form)
             except Exception as error:
                 if not self._device.is_exhausted(error) or len(ladder) == 1:
                     raise
-                dropped = ladder[-1]
-            else:
-                return form
-            self._device.forget(form.all_graphs())
-            ladder = ladder[:-1]
+            self._device.forget(form.all_graphs() if form is not None else [])
+            dropped, ladder = ladder[-1], ladder[:-1]
             del form
             self.notes.append(
                 f"{', '.join(self._labels)}: the device's memory does not hold batches of {dropped}; "
@@ -146,8 +149,11 @@ class Settling:
             piece = Piece(work, list(inputs.values()))
             try:
                 graph, _ = capture(self._device, piece, form.graphs[0][size])
-            except NotCaptured as refusal:
-                self.notes.append(f"the networks do not run beside each other in one graph: {refusal}")
+            except Exception as error:
+                if not isinstance(error, NotCaptured) and not self._device.is_exhausted(error):
+                    raise
+                why = str(error) if isinstance(error, NotCaptured) else f"no memory is left for that at {size} items"
+                self.notes.append(f"the networks do not run beside each other in one graph: {why}")
                 return
             took = replay_seconds(self._device, graph, piece)
             if took > _TOGETHER_GAIN * sum(seconds[size] for seconds in form.seconds):

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 import numpy as np
 import torch
@@ -64,35 +65,55 @@ class HostGraph:
         self.work: Callable[[], Any] | None = work
         self.inputs = inputs
         self.outputs = outputs
+        kept = {tensor.untyped_storage().data_ptr() for tensor in inputs}
+        self._own = [leaf for leaf in leaves(outputs) if leaf.untyped_storage().data_ptr() not in kept]
+
+    def poison(self) -> None:
+        """Have its outputs hold what no correct result holds."""
+        for leaf in self._own:
+            _poisoned(leaf)
 
 
 class HostDevice:
     """Three streams, as on a GPU: one that computes, one that brings rows, one that fetches results.
 
-    For tests of what can go wrong: `room` is the largest batch whose capture finds memory, `changes` is done to every
-    output of a replay, and nothing runs while `gate` is closed.
+    For tests of what can go wrong: `rooms` has the largest batch that finds memory, by what it is wanted for
+    ("capture", "beside" for a capture with branches, "device", "staging"), `changes` is done to every output of a
+    replay, and nothing runs while `gate` is closed.
     """
 
-    def __init__(self, *, room: int | None = None, changes: Callable[[Any], Any] | None = None) -> None:
+    def __init__(self, *, rooms: Mapping[str, int] | None = None, changes: Callable[[Any], Any] | None = None) -> None:
         self.name = "host"
         self.place = torch.device("cpu")
-        self.room, self.changes = room, changes
+        self._rooms, self.changes = rooms or {}, changes
         self.gate = threading.Event()
         self.gate.set()
+        self.free: int | None = None
+        """What is said to be free of its memory."""
         self.captures = 0
         self.replays = 0
         self._owner = threading.get_ident()
         self._is_capturing = False
+        self._rows = 0
+        self._graphs: WeakSet[HostGraph] = WeakSet()
         self._lost: BaseException | None = None
         self._pinned: dict[int, int] = {}
         self._compute, self._up, self._down = (_Stream(self, name) for name in ("compute", "upload", "download"))
 
     def empty(self, shape: Sequence[int], dtype: Any) -> Any:
-        self._no_capture("memory is taken")
-        return _poisoned(torch.empty(tuple(shape), dtype=dtype))
+        return self._memory("device", shape, dtype)
 
     def staging(self, shape: Sequence[int], dtype: Any) -> Any:
-        return self.empty(shape, dtype)
+        return self._memory("staging", shape, dtype)
+
+    def _memory(self, what: str, shape: Sequence[int], dtype: Any) -> Any:
+        self._no_capture("memory is taken")
+        self._check_room(what, shape[0])
+        return _poisoned(torch.empty(tuple(shape), dtype=dtype))
+
+    def _check_room(self, what: str, rows: int) -> None:
+        if rows > self._rooms.get(what, rows):
+            raise OutOfMemory("the device has no memory left")
 
     def pin(self, buffer: Any) -> None:
         memory = np.frombuffer(buffer, np.uint8)
@@ -119,13 +140,15 @@ class HostDevice:
         self._compute.put(work)
 
     def branches(self, works: Sequence[Callable[[], T]]) -> list[T]:
-        return [work() for work in works]
+        """Run in another order than they are given: what needs one of them done before is found out."""
+        self._check_room("beside", self._rows)
+        return [work() for work in reversed(works)][::-1]
 
     def capture(self, work: Callable[[], Any], inputs: Sequence[Any]) -> HostGraph:
         self._from_owner("capturing")
         self._no_capture("another capture begins")
-        if self.room is not None and any(len(tensor) > self.room for tensor in inputs):
-            raise OutOfMemory("the device has no memory left")
+        self._rows = max(len(tensor) for tensor in inputs)
+        self._check_room("capture", self._rows)
         self._compute.run(lambda: None)  # as torch synchronises before it captures
         self._is_capturing = True
         try:
@@ -133,10 +156,11 @@ class HostDevice:
                 outputs = work()
         finally:
             self._is_capturing = False
-        for output in leaves(outputs):
-            _poisoned(output)  # a capture computes nothing
+        graph = HostGraph(work, inputs, outputs)
+        graph.poison()  # a capture computes nothing
         self.captures += 1
-        return HostGraph(work, inputs, outputs)
+        self._graphs.add(graph)
+        return graph
 
     def replay(self, graph: HostGraph, rows: int) -> None:
         self._from_owner("replaying")
@@ -149,6 +173,8 @@ class HostDevice:
         def run() -> None:
             for tensor in graph.inputs:
                 _poisoned(tensor[rows:])
+            for each in list(self._graphs):  # graphs share their memory: what is there may be written over
+                each.poison()
             made = work()
             for target, source in zip(leaves(graph.outputs), leaves(made), strict=True):
                 target.copy_(source if self.changes is None else self.changes(source))
@@ -187,7 +213,7 @@ class HostDevice:
         return self._compute.mark()
 
     def free_bytes(self) -> int | None:
-        return None
+        return self.free
 
     def is_exhausted(self, error: BaseException) -> bool:
         return isinstance(error, OutOfMemory)

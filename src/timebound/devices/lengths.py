@@ -24,10 +24,7 @@ class Lengths:
 
     def samples(self, sample: Mapping[int | str, Any]) -> list[dict[int | str, Any]]:
         """The sample at each length, the longest first: its own places again and again."""
-        return [
-            {key: np.resize(row, (length, *row.shape[1:])) if row.ndim else row for key, row in sample.items()}
-            for length in reversed(self.steps)
-        ]
+        return [_resized(sample, length) for length in reversed(self.steps)]
 
     def most(self, sample: Mapping[int | str, Any], most: int) -> int:
         """The largest batch of texts like this one."""
@@ -35,7 +32,8 @@ class Lengths:
 
     def learn(self, run: Callable[[Mapping[int | str, Any]], Any], sample: Mapping[int | str, Any]) -> None:
         """Find out which outputs follow the length: those that differ with it."""
-        tried = [self.samples(sample)[place] for place in (0, -1)]
+        shortest = self.steps[0] if len(self.steps) > 1 else (self.steps[0] + 1) // 2
+        tried = [_resized(sample, length) for length in (self.steps[-1], shortest)]
         pairs = zip(*(leaves(run(each)) for each in tried), strict=True)
         self._follow = [a.ndim > 1 and a.shape[1] != b.shape[1] for a, b in pairs]
 
@@ -56,6 +54,10 @@ class Lengths:
 def length_of(arrays: Mapping[int | str, Any]) -> int:
     """The length of a batch of texts."""
     return max((array.shape[1] for array in arrays.values() if array.ndim > 1), default=0)
+
+
+def _resized(sample: Mapping[int | str, Any], length: int) -> dict[int | str, Any]:
+    return {key: np.resize(row, (length, *row.shape[1:])) if row.ndim else row for key, row in sample.items()}
 
 
 def _padded(array: Any, length: int) -> Any:

@@ -6,15 +6,17 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
-from timebound.devices.base import Device, Graph, add_usage, expect
+from timebound.devices.base import Device, Graph, add_usage, expect, unprepared
 from timebound.devices.berth import Berths, first_graph_outputs
+from timebound.devices.compiling import compiles
 from timebound.devices.form import Call, Form, Settling, Tell
-from timebound.devices.ladder import batch_steps, few_steps
+from timebound.devices.ladder import batch_steps, few_steps, up
 from timebound.devices.lane import the_lane
 from timebound.devices.lengths import Lengths, length_of
 from timebound.devices.mixture import Mix
@@ -22,6 +24,9 @@ from timebound.devices.run import After, Run, count_of, numbers, result_of
 from timebound.devices.tree import alike, leaves
 
 log = logging.getLogger("timebound.worker")
+
+_MOST_MET = 10_000
+"""Shapes of batches that are remembered: whoever meets more of them meets each as if it were new."""
 
 
 class Networks:
@@ -51,16 +56,43 @@ class Networks:
         self._mix = mix
         self._seen: dict[Any, dict[int | str, Any]] = {}
         self._forms: dict[Any, tuple[Form, Berths | None]] = {}
+        self._of_length: dict[int, Form] = {}
+        self._own_length = 0
+        """Of texts: the example's."""
         self._is_settled = False
         self.notes: list[str] = []
         """Sentences for people: what runs in another way than it should."""
         self.strangers = 0
         """Batches whose shape was not there before serving."""
+        self._met: set[Any] = set()
+        """Their shapes."""
 
     @property
     def form(self) -> Form | None:
-        """The form that serves, where there is one only."""
+        """The form that serves, where there is one only; of texts that of the example's length."""
+        if self._lengths is not None:
+            return self._of_length.get(up(self._lengths.steps, self._own_length) or 0)
         return next(iter(self._forms.values()))[0] if len(self._forms) == 1 else None
+
+    def seconds_by_length(self) -> list[tuple[float, list[list[float]]]]:
+        """Of texts: each length, as a multiple of the example's, and by network the seconds of the sizes of `form`."""
+        own, found = self.form, []
+        for length, form in sorted(self._of_length.items()) if own is not None else ():
+            sizes = [size for size in own.ladder if size in form.seconds[0]] if own is not None else []
+            found.append((length / self._own_length, [[each[size] for size in sizes] for each in form.seconds]))
+        return found
+
+    def captured(self) -> str:
+        """What was, in words; empty if nothing."""
+        forms = [form for form, _ in self._forms.values()]
+        done = [place for place in range(len(self._calls)) if any(form.graphs[place] for form in forms)]
+        if not done:
+            return ""
+        sizes = sorted({size for form in forms for size in form.graphs[done[0]]})
+        shown = ", ".join(map(str, sizes if len(sizes) < 6 else (*sizes[:2], "...", *sizes[-2:])))
+        lengths = f" at {len(forms)} lengths up to {self._lengths.steps[-1]}" if self._lengths is not None else ""
+        share = f" for {len(done)} of {len(self._calls)} networks" if len(done) < len(self._calls) else ""
+        return f"{len(sizes)} batch sizes captured, {shown}{lengths}{share}".replace("..., ", "... ")
 
     def settle(self, most: int, in_flight: int, tell: Tell) -> None:
         """Capture what was seen so far, for batches of up to `most`; nothing is prepared later."""
@@ -72,20 +104,25 @@ class Networks:
             for sample in self._samples():
                 top = min(most, self._limit or most)
                 top = self._lengths.most(sample, top) if self._lengths is not None else top
-                form = settling.settle(sample, self._steps(top), is_captured=self._is_captured)
-                berths = None
-                if all(form.is_captured(size) for size in form.ladder):
-                    outputs, is_mixture = first_graph_outputs(form), self._mix is not None
-                    berths = Berths(self.device, form, outputs, in_flight, is_mixture=is_mixture)
-                self._forms[_shape_of_item(sample)] = (form, berths)
+                make = partial(self._berths, in_flight)
+                made = settling.settle(sample, self._steps(top), make, is_captured=self._is_captured)
+                self._forms[_shape_of_item(sample)] = made
+                if self._lengths is not None:
+                    self._of_length[_length_of_item(sample)] = made[0]
         self.notes += settling.notes
         self._is_settled = True
+
+    def _berths(self, in_flight: int, form: Form) -> Berths | None:
+        if not all(form.is_captured(size) for size in form.ladder):
+            return None
+        return Berths(self.device, form, first_graph_outputs(form), in_flight, is_mixture=self._mix is not None)
 
     def _samples(self) -> list[dict[int | str, Any]]:
         """An item of each shape that is to be captured."""
         seen = list(self._seen.values())
         if self._lengths is None:
             return seen
+        self._own_length = _length_of_item(seen[0])
         self._lengths.learn(self._as_it_is, seen[0])
         return self._lengths.samples(seen[0])
 
@@ -165,9 +202,7 @@ class Networks:
     def _unprepared(self, arrays: Mapping[int | str, Any], place: int) -> Any:
         """A shape that was not there before: as it comes, which may take a GPU seconds."""
         if self._is_settled:
-            self.strangers += 1
-            if self.strangers == 1:
-                log.warning("%s: items of another shape than the example's are not captured", self.labels[place])
+            self._meet_stranger(arrays, place)
         elif _shape(arrays) not in self._seen:
             self._seen[_shape(arrays)] = {key: array[0].copy() for key, array in arrays.items()}
             expect(self)
@@ -177,6 +212,17 @@ class Networks:
             return alike(self._as_they_are[place](given), _array)
 
         return self._in_lane(compute)
+
+    def _meet_stranger(self, arrays: Mapping[int | str, Any], place: int) -> None:
+        self.strangers += 1
+        if self.strangers == 1:
+            log.warning("%s: items of another shape than the example's are not captured", self.labels[place])
+        met = (place, count_of(arrays), _shape(arrays))
+        is_new = met not in self._met
+        if is_new and len(self._met) < _MOST_MET:
+            self._met.add(met)
+        if (tell := unprepared.get()) is not None:
+            tell(is_new)
 
     def _apart(self, arrays: Mapping[int | str, Any], form: Form, place: int) -> Any:
         """One network by itself: captured as a member, or never."""
@@ -194,7 +240,11 @@ class Networks:
             return alike(self._calls[place](form.rows(size)), lambda leaf: _array(leaf[:count]))
 
         if graph is None:
-            return self._in_lane(compute)
+            before = compiles()
+            made = self._in_lane(compute)
+            if compiles() > before and (tell := unprepared.get()) is not None:
+                tell(False)  # too late for patience, and counted
+            return made
         return self._in_lane(lambda: alike(graph.outputs, lambda leaf: _array(leaf[:count])), bring_in, graph, count)
 
     def _in_lane(
@@ -229,6 +279,10 @@ def _shape(arrays: Mapping[int | str, Any]) -> tuple[Any, ...]:
 
 def _shape_of_item(item: Mapping[int | str, Any]) -> tuple[Any, ...]:
     return tuple((key, row.dtype.str, row.shape) for key, row in item.items())
+
+
+def _length_of_item(item: Mapping[int | str, Any]) -> int:
+    return max((len(row) for row in item.values() if row.ndim), default=0)
 
 
 def _array(tensor: Any) -> Any:

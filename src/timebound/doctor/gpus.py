@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from timebound.config import Config
@@ -66,19 +66,13 @@ def captured(info: ModelInfo, why_no_hands: str = "") -> Iterator[Finding]:
     """What a model's networks do on a device, and whether other processes prepare for it; nothing on processors."""
     if info.device == "cpu":
         return
-    check, sizes = f"{info.name} device", info.batch_sizes
+    check, sizes, times = f"{info.name} device", info.batch_sizes, ""
     if sizes and info.step_s:
         first, last = (sum(member[place] for member in info.step_s) for place in (0, -1))
-        times = f"{first * 1e3:.2f} ms at {sizes[0]}, {last * 1e3:.2f} ms at {sizes[-1]}"
-        yield ok(check, f"{info.device}: {len(sizes)} batch sizes captured, {_listed(sizes)}; {times}")
-    else:
-        yield ok(check, f"{info.device}: runs eagerly, without fixed batch sizes")
+        times = f"; {first * 1e3:.2f} ms at {sizes[0]}, {last * 1e3:.2f} ms at {sizes[-1]}"
+    yield ok(check, f"{info.device}: {info.captured or 'runs eagerly, nothing is captured'}{times}")
     for note in info.notes:
         yield warning(check, note, "see docs/gpu.md")
     if why_no_hands:
         cure = "until then the device waits for it; see docs/models.md"
         yield warning(f"{info.name} prepare", f"runs in the worker itself: {why_no_hands}", cure)
-
-
-def _listed(sizes: Sequence[int]) -> str:
-    return ", ".join(map(str, sizes)) if len(sizes) < 6 else f"{sizes[0]}, {sizes[1]}, ... {sizes[-2]}, {sizes[-1]}"

@@ -96,7 +96,8 @@ class OwnRoutes:
         if reason is None:
             trouble = self._served.store.trouble
             return json_response({"status": "ready"} if trouble is None else {"status": "ready", "degraded": trouble})
-        return json_response({"status": "not_ready", "reason": reason}, status=503)
+        told = {"progress": progress} if (progress := self._served.progress) else {}
+        return json_response({"status": "not_ready", "reason": reason, **told}, status=503)
 
     async def _metrics_page(self, request: HttpRequest) -> Response:
         client: Client | None = request.scope.get(CLIENT)

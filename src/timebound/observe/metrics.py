@@ -24,6 +24,7 @@ from timebound.events import (
     Quarantined,
     TakenOver,
     TurnedAway,
+    Unprepared,
     WorkerDown,
     WorkerUp,
 )
@@ -112,6 +113,7 @@ class Metrics(Collector):
         events.on(BatchLost, self._batch_lost)
         events.on(Quarantined, self._set_aside)
         events.on(Degraded, self._degraded)
+        events.on(Unprepared, lambda event: self._steps.met_unprepared(self._named(event.model)))
         events.on(Kept, lambda event: self._write_lag[event.model,].add(event.seconds))
         events.on(WorkerDown, self._worker_down)
         self._registry = self._register(HandlerNumbers(events), *([] if cards is None else [GpuNumbers(cards)]))

@@ -21,6 +21,8 @@ class Steps:
     def __init__(self, families: Families, wall: Callable[[], float]) -> None:
         rows = "Rows that were run: items, and what pads them where backends run some batch sizes only."
         self._rows = families.counter("batch_rows", rows, "model", "version", "kind")
+        shapes = "Batches of shapes that no device had prepared."
+        self._unprepared = families.counter("device_unprepared", shapes, "model", "version")
         took, told = "What batches took on a device.", "Real over predicted seconds of batches on a device."
         self._seconds = families.histogram("device_seconds", took, SECONDS, "model", "version")
         self._prediction = families.histogram("device_prediction_ratio", told, RATIOS, "model", "version")
@@ -53,3 +55,7 @@ class Steps:
         for which, at in list(self._last.items()):
             told.add_metric(which, at)
         return told
+
+    def met_unprepared(self, which: tuple[str, str]) -> None:
+        """A batch has a shape that its device had not prepared."""
+        self._unprepared[which] += 1

@@ -274,13 +274,13 @@ class Dispatcher(Staff):
         facts = (len(requests), batch.reason, batch.started, batch.predicted_s, batch.latest_end, batch.step)
         run = Run(batch.id, batch.model, str(slot), *facts, batch.stage_s, batch.sure)
         self._floor.running[slot] = Sent(batch, requests, now, run)
-        shape = (batch.model, batch.step, length_bucket(batch.size))
+        worker, shape = self._slots.worker_of(slot), (batch.model, batch.step, length_bucket(batch.size))
         if not self._answers.pulse.is_running:
             self._answers.pulse.start()
-        queued = self._scheduler.queued()
-        info = self._infos[batch.model]
+        queued, info = self._scheduler.queued(), self._infos[batch.model]
         # Where each step was measured at the warm-up, every worker has run them all.
-        batch.is_first = not info.step_s and shape not in self._floor.ran[self._slots.worker_of(slot)]
+        batch.is_first = not info.step_s and shape not in self._floor.ran[worker]
+        batch.may_stall = worker in self._floor.stalled
         left_s = min(info.deadline_s, batch.latest_end - now)
         ask_after_s = 0.0 if queued or batch.sure else max(0.0, _ASK_AFTER * left_s)
         votes = [place for place, each in enumerate(requests) if each.wants_votes] if info.members > 1 else []

@@ -50,6 +50,8 @@ class Floor:
         """The device of each slot that shares one: that of its worker."""
         self.ran: defaultdict[Hashable, set[tuple[str, int, int]]] = defaultdict(set)
         """What each worker has run: model, items, bucket of their size."""
+        self.stalled: dict[Hashable, Batch] = {}
+        """By worker, the last batch of a shape that its device had not prepared and that it had never met."""
 
     @property
     def servers(self) -> int | None:

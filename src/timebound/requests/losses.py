@@ -68,6 +68,7 @@ class Losses:
             self.trials.lost(self._worker_of(slots[0]))
         for slot in slots:
             self._floor.ran.pop(self._worker_of(slot), None)
+            self._floor.stalled.pop(self._worker_of(slot), None)
         batches, is_row = list(batches), self._is_row(loss)
         count = sum(len(sent.requests) for sent in batches)
         for sent in batches:
@@ -113,6 +114,8 @@ class Losses:
 
     def _hang_limit_s(self, batch: Batch) -> float:
         """How long a batch may run; one of copies alone no longer than two deadlines: others need the slot."""
+        for worker in [worker for worker, other in self._floor.stalled.items() if other.closed]:
+            del self._floor.stalled[worker]  # at each look is soon enough
         limit_s = self._scheduler.hang_limit_s(batch)
         requests = [request for request in batch.tickets if isinstance(request, Request)]
         if requests and all(request.is_copy for request in requests):

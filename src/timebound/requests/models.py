@@ -35,6 +35,7 @@ class Models:
             profile = {"lengths": profile.get("lengths", {})}
         self.infos[info.name] = info
         self._successors.pop(info.name, None)
+        has_sizes = bool(info.size_field) or info.has_size
         spec = ModelSpec(
             info.name,
             info.deadline_s,
@@ -43,12 +44,18 @@ class Models:
             is_parallel=info.is_parallel,
             max_queue=self._max_queue,
             batch_sizes=tuple(info.batch_sizes),
-            # Those of inputs of different sizes depend on them, and are learned.
-            step_s=() if info.size_field or info.has_size else tuple(map(tuple, info.step_s)),
-            together_s=tuple(info.together_s),
+            # Those of inputs of different sizes depend on them, and are learned unless they were measured at several.
+            step_s=() if has_sizes else tuple(map(tuple, info.step_s)),
+            grid_s=tuple((size, tuple(map(tuple, steps))) for size, steps in info.grid_s),
+            together_s=() if has_sizes else tuple(info.together_s),
         )
         self._scheduler.add_model(spec, profile)
-        if is_new and not (profile and profile.get("cells")) and info.warm_up_s > 0 and not spec.step_s:
+        if (
+            is_new
+            and not (profile and profile.get("cells"))
+            and info.warm_up_s > 0
+            and not (spec.step_s or spec.grid_s)
+        ):
             self._scheduler.guess(info.name, info.warm_up_s)
 
     def learned(self) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
+from timebound.events import Events, Unprepared
 from timebound.requests.answers import Answers
 from timebound.requests.floor import Floor, Slot, Slots
 from timebound.requests.losses import Losses
@@ -19,6 +20,7 @@ class Staff:
     """Hears of slots from those who run workers."""
 
     _answers: Answers
+    _events: Events
     _floor: Floor
     _infos: Mapping[str, ModelInfo]
     _losses: Losses
@@ -41,6 +43,15 @@ class Staff:
     def strain(self, *, is_on: bool) -> None:
         """Whether processes are being started: cores are short then, and answers are given a little earlier."""
         self._answers.strain(is_on=is_on)
+
+    def unprepared(self, slot: Slot, *, is_new: bool) -> None:
+        """What this slot runs has a shape that its worker's device did not prepare."""
+        batch, worker = self._floor.running[slot].batch, self._slots.worker_of(slot)
+        self._events.emit(Unprepared(batch.model))
+        if is_new:
+            self._floor.stalled[worker] = batch
+            for other, sent in self._floor.running.items():  # what shares the device waits for it
+                sent.batch.may_stall |= self._slots.worker_of(other) == worker
 
     def retire(self, slots: Iterable[Slot], done: Callable[[], None]) -> None:
         """Give these slots no more batches; `done` is called when they run none. Lost ones are not waited for."""

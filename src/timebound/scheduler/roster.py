@@ -10,7 +10,7 @@ from typing import Any
 from timebound.scheduler.device import Devices
 from timebound.scheduler.saved import renew_model, restore_model, save_model
 from timebound.scheduler.served import Served
-from timebound.scheduler.staircase import seed
+from timebound.scheduler.staircase import seed, seed_grid
 from timebound.scheduler.survivors import Trouble
 from timebound.scheduler.ticket import ModelSpec, Phase, Ticket
 
@@ -32,7 +32,9 @@ class Roster:
         served = known or self._models.setdefault(spec.name, Served(spec))
         if profile and known is None:
             restore_model(served, profile)
-        if spec.step_s:
+        if spec.grid_s:
+            seed_grid(served.estimate, spec)
+        elif spec.step_s:
             seed(served.estimate, spec)
 
     def remove_model(self, name: str) -> list[Ticket]:

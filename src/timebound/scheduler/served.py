@@ -244,11 +244,11 @@ class InFlight:
         elif elapsed > 0:
             busy = max(1, round((self._busy_seconds - batch.busy_mark) / elapsed))
         served.last_learned = now
-        if not batch.is_first:
+        if not (batch.is_first or batch.may_stall):
             served.slowest_s = max(now - batch.started, (1.0 - USUAL_RATE) * served.slowest_s)
         items = len(batch) if batch.inferred is None else batch.inferred
-        if items == 0:
-            return  # all were refused before the model saw them
+        if items == 0 or batch.may_stall:
+            return  # all were refused before the model saw them; or it says nothing about the next
         served.ran.add(items)
         if batch.is_at_once and batch.members_done == 0 and members == served.spec.members:
             return  # its members ran side by side; how long that takes says nothing about a busy server

@@ -83,7 +83,7 @@ class Trouble:
     def lost(self, served: Served, batch: Batch, start: float, slots: int, guilty: Ticket | None) -> None:
         """This batch has died; who is still wanted and not guilty runs again, from `start` on."""
         live = [ticket for ticket in batch.tickets if ticket.is_wanted and ticket is not guilty]
-        if batch.is_first and start - batch.started > hang_limit_s(served, batch):
+        if (batch.is_first or batch.may_stall) and start - batch.started > hang_limit_s(served, batch):
             served.first_hang_s *= 2.0  # or a first time that takes so long would be killed again and again
             served.first_times.append(2.0 / HANG_FACTOR * (start - batch.started))
         suspects = [ticket for ticket in live if ticket.is_suspect]
@@ -167,7 +167,9 @@ def hang_limit_s(served: Served, batch: Batch) -> float:
     left_s = max([ticket.deadline for ticket in batch.tickets], default=0.0) - batch.started
     is_trial = len(batch.tickets) == 1 and batch.tickets[0].is_suspect
     allowed_s = max(left_s, deadline_s) if is_trial else SUSPECT_SHARE * left_s
-    if batch.is_first and not (is_trial and batch.size <= 1.0):  # one item has run in every worker, at its warm-up
+    if batch.may_stall or (
+        batch.is_first and not (is_trial and batch.size <= 1.0)
+    ):  # one item has run in every worker, at its warm-up
         allowed_s = max(allowed_s, first_hang_limit_s(served))
     # More above its prediction than a straggler shows that the prediction is wrong; `slowest_s` tells the truth then.
     slow_s = max(min(served.estimate.safe, STRAGGLER) * batch.predicted_s, served.slowest_s)

@@ -39,6 +39,7 @@ class ModelSpec:
     max_queue: int = 10_000  # tickets; the bound in seconds of work is derived from the deadline
     batch_sizes: tuple[int, ...] = ()  # those the backend runs, rising; a batch is padded up to the next. Empty: all
     step_s: tuple[tuple[float, ...], ...] = ()  # by member: what each of these took before the first batch, if known
+    grid_s: tuple[tuple[float, tuple[tuple[float, ...], ...]], ...] = ()  # the same by size of requests, if that varies
     together_s: tuple[float, ...] = ()  # what all members at once took, for the first of these
 
 
@@ -118,6 +119,7 @@ class Batch(msgspec.Struct, eq=False):
     served: Any = None  # the model it was started for, and what was known of its speed then; owned by InFlight
     estimate: Any = None
     is_first: bool = False  # its worker has never run so many items of such a size: that may take far longer, once
+    may_stall: bool = False  # its worker meets what its device did not prepare, in this batch or in one before it
     step: int = 0  # the size that it is run with: padded, if its backend runs some sizes only
     # The rest is for batches on a device.
     server: Server | None = None

@@ -23,6 +23,8 @@ log = logging.getLogger("timebound.workers")
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
 
+_MOST_LIMITS = 6
+"""Who says again and again how far it is may take so many times --load-timeout altogether."""
 FAREWELL_S = 5.0
 """A process that was asked to leave and is still there then is killed: a thread of the user's may hold it for ever."""
 
@@ -39,7 +41,10 @@ class Child(wire.Channel):
         """Gets what its handlers measure."""
         self.ready: asyncio.Future[messages.Ready] = asyncio.get_running_loop().create_future()
         self._load = load
+        self.progress = ""
+        """What it last said of how far it is."""
         self._limit: asyncio.TimerHandle | None = None
+        self._last_limit = 0.0
         self._pairs = [wire.socket_pair() for _ in range(1 + load.max_slots)]
         numbers = [pair[1].fileno() for pair in self._pairs]
         environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
@@ -73,15 +78,24 @@ class Child(wire.Channel):
             theirs.close()
         await self.open(self._pairs[0][0])
         self.send(self._load)
-        self._limit = asyncio.get_running_loop().call_later(self._load.plan.load_timeout_s, self._give_up)
+        limit_s, loop = self._load.plan.load_timeout_s, asyncio.get_running_loop()
+        self._last_limit = loop.time() + _MOST_LIMITS * limit_s
+        self._limit = loop.call_later(limit_s, self._give_up)
         self.ready.add_done_callback(lambda _: self._limit.cancel() if self._limit else None)
+
+    def _go_on(self, sentence: str) -> None:
+        """It gets on: the limit counts anew from here."""
+        self.progress, loop = sentence, asyncio.get_running_loop()
+        if self._limit is not None:
+            self._limit.cancel()
+            until = min(loop.time() + self._load.plan.load_timeout_s, self._last_limit)
+            self._limit = loop.call_at(until, self._give_up)
 
     def _give_up(self) -> None:
         if not self.ready.done():
-            limit_s = self._load.plan.load_timeout_s
-            self.ready.set_exception(
-                SetupError(f"a worker had not loaded and answered its warm-up run after {limit_s:g} s (--load-timeout)")
-            )
+            limit_s, said = self._load.plan.load_timeout_s, f"; it last said: {self.progress}" if self.progress else ""
+            why = f"a worker had not loaded and answered its warm-up run after {limit_s:g} s (--load-timeout){said}"
+            self.ready.set_exception(SetupError(why))
         self.process.kill()
 
     def leave(self) -> None:
@@ -116,7 +130,9 @@ class Child(wire.Channel):
             self.on_measures(head.rows)
         if self.ready.done():
             return
-        if isinstance(head, messages.Ready):
+        if isinstance(head, messages.Progress):
+            self._go_on(head.sentence)
+        elif isinstance(head, messages.Ready):
             self.ready.set_result(head)
         elif isinstance(head, messages.Failed):
             log.debug("worker %d failed to load\n%s", self.number, head.trace)

@@ -14,7 +14,8 @@ _PACKAGES = {"onnxruntime": ("onnxruntime", "onnxruntime-gpu"), "openvino": ("op
 def made_on(model: Model) -> str:
     """The device, what computes, and its version, for example `cpu, onnxruntime 1.20.1`."""
     net, opened = model.net, current_device()
-    device = getattr(net, "device", "cpu")
+    named = [getattr(each, "device", "cpu") for each in (net, *model.on_device)]
+    device = next((name for name in named if name != "cpu"), "cpu")
     if device != "cpu" and opened is not None:
         facts = {**opened.facts(), "device": device.partition(":")[0]}  # which of several alike does not matter
         return ", ".join([*(f"{name} {value}" for name, value in facts.items()), *_modes(net)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_args
 
 import msgspec
 
@@ -98,6 +98,12 @@ class WorkerPlan(msgspec.Struct, frozen=True, kw_only=True):
             return self.cores
         return self.workers or 1
 
+    def gpu_for(self, taken: Sequence[int | None], models: Sequence[ModelInfo]) -> int:
+        """The place of the GPU that fewest of the workers have; the first where classes name one by its number."""
+        if {info.device for info in models} - {"cpu", "cuda:0"}:
+            return 0  # a worker counts from its own: so that all mean the same one
+        return min(range(len(self.gpus)), key=taken.count)
+
 
 class Load(msgspec.Struct, array_like=True, frozen=True):
     """Gateway to worker, control: load the plan's target; use at most `max_slots` slots, `threads` each.
@@ -127,6 +133,12 @@ class Ready(msgspec.Struct, array_like=True, frozen=True):
     """What looks like a mistake and is none for sure; sentences for people."""
     device_bytes: int = 0
     """What warming up took of the device's memory."""
+
+
+class Progress(msgspec.Struct, array_like=True, frozen=True):
+    """Worker to gateway, control: it is still preparing, and how far it is; a sentence for people."""
+
+    sentence: str
 
 
 class Failed(msgspec.Struct, array_like=True, frozen=True):
@@ -177,6 +189,15 @@ class Outcomes(msgspec.Struct, array_like=True, frozen=True):
     report: Report
 
 
+class Unprepared(msgspec.Struct, array_like=True, frozen=True):
+    """Worker to gateway, slot: the batch has a shape that its device did not prepare before serving.
+
+    Where that `is_new` to this worker, it may take far longer than any other, and so may those that wait behind it.
+    """
+
+    is_new: bool
+
+
 class Decision(msgspec.Struct, array_like=True, frozen=True):
     """Gateway to worker, slot: go on with the batch's next member, or leave it at what was reported."""
 
@@ -207,5 +228,18 @@ class ErrandDone(msgspec.Struct, array_like=True, frozen=True):
     size: float
 
 
-Head: TypeAlias = Load | Ready | Failed | Stop | Compute | Outcomes | Decision | Errand | ErrandDone | Measures
-KINDS: tuple[type[Head], ...] = (Load, Ready, Failed, Stop, Compute, Outcomes, Decision, Errand, ErrandDone, Measures)
+Head: TypeAlias = (
+    Load
+    | Ready
+    | Failed
+    | Stop
+    | Compute
+    | Outcomes
+    | Decision
+    | Errand
+    | ErrandDone
+    | Measures
+    | Unprepared
+    | Progress
+)
+KINDS: tuple[type[Head], ...] = get_args(Head)

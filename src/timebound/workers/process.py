@@ -21,9 +21,9 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from timebound.backends.base import in_slot
+from timebound.backends.base import during, in_slot
 from timebound.clock import Clock, MonotonicClock
-from timebound.devices.base import Device, current_device, run_on_device, take_usage
+from timebound.devices.base import Device, current_device, run_on_device, take_usage, unprepared
 from timebound.handlers.model import Handler, HandlerModel
 from timebound.importer import describe
 from timebound.log import set_up_logging
@@ -62,7 +62,9 @@ def main(arguments: list[str]) -> int:
         serve = serve_errands if load.role is messages.Role.UNDERSTUDY else serve_fetches
         return serve(control, slots[0], load)
     try:
-        runners, ready, rooms = run_on_device(partial(_open, load), is_wanted=load.plan.device not in ("", "cpu"))
+        runners, ready, rooms = run_on_device(
+            partial(_open, load, control), is_wanted=load.plan.device not in ("", "cpu")
+        )
     except Exception as error:
         wire.write_frame(control, messages.Failed(sentence(error), traceback.format_exc()))
         return 2
@@ -86,11 +88,12 @@ def main(arguments: list[str]) -> int:
 
 
 def _compute(number: int, sock: socket.socket, runners: Mapping[str, Runner], room: wire.Room) -> None:
-    with in_slot(number):
+    tell = lambda is_new: wire.write_frame(sock, messages.Unprepared(is_new))  # noqa: E731
+    with in_slot(number), during(unprepared, tell):
         serve_slot(sock, runners, room)
 
 
-def _open(load: messages.Load) -> tuple[Mapping[str, Runner], messages.Ready, list[wire.Room]]:
+def _open(load: messages.Load, control: socket.socket) -> tuple[Mapping[str, Runner], messages.Ready, list[wire.Room]]:
     """The models, what is to be told of them, and where each slot's frames are received."""
     plan = load.plan
     with loading_beside(load.beside_bytes > 0):
@@ -114,7 +117,8 @@ def _open(load: messages.Load) -> tuple[Mapping[str, Runner], messages.Ready, li
     most = min(load.max_slots, plan.slots_for(has_device=device is not None))
     hands = _open_hands(load, most, clock)
     runners = {runner.name: runner for runner in (open_runner(model, clock) for model in models)}
-    infos = [warm_up(runner, clock, most, load.fetched.get(runner.name, b"")) for runner in runners.values()]
+    tell = partial(_tell_progress, control)
+    infos = [warm_up(runner, clock, most, load.fetched.get(runner.name, b""), tell) for runner in runners.values()]
     slots = most if all(info.is_parallel for info in infos) else 1
     for info in infos:
         if info.device != "cpu":
@@ -123,7 +127,7 @@ def _open(load: messages.Load) -> tuple[Mapping[str, Runner], messages.Ready, li
         _divide(runners[info.name], slots, clock, info.fetched)
     doubts = [doubt for model in models for doubt in doubtful_attributes(type(model))]
     doubts += [note for model in models if isinstance(model, HandlerModel) for note in model.notes]
-    doubts += [note for info in infos if info.device == "cpu" for note in info.notes]
+    doubts += [note for info in infos for note in info.notes]
     rooms: list[wire.Room] = [bytearray] * slots
     if hands is not None:
         notes = open_preparation(runners, infos, hands, clock)
@@ -138,6 +142,11 @@ def _open(load: messages.Load) -> tuple[Mapping[str, Runner], messages.Ready, li
     left = device.free_bytes() if device is not None else None
     taken = max(0, free - left) if free is not None and left is not None else 0
     return runners, messages.Ready(infos, slots, doubts, taken), rooms
+
+
+def _tell_progress(control: socket.socket, sentence: str) -> None:
+    log.info("%s", sentence)
+    wire.write_frame(control, messages.Progress(sentence))
 
 
 def _open_hands(load: messages.Load, slots: int, clock: Clock) -> Hands | None:

@@ -30,6 +30,7 @@ class Dispatch(Protocol):
     def slots_down(self, slots: Sequence[Slot], loss: Loss) -> None: ...
     def report(self, slot: Slot, report: Report) -> None: ...
     def retire(self, slots: Sequence[Slot], done: Callable[[], None]) -> None: ...
+    def unprepared(self, slot: Slot, *, is_new: bool) -> None: ...
     def strain(self, *, is_on: bool) -> None: ...
 
 
@@ -72,9 +73,11 @@ class Slot(wire.Channel):
         self._on_lost()
 
     def receive(self, head: messages.Head, body: memoryview) -> None:
+        if isinstance(head, messages.Unprepared):
+            return self._dispatch.unprepared(self, is_new=head.is_new)
         if not isinstance(head, messages.Outcomes) or head.id != self._batch_id:
             raise WireError(f"expected the outcomes of batch {self._batch_id}, got {head!r:.80}")
-        self._dispatch.report(self, head.report)
+        return self._dispatch.report(self, head.report)
 
 
 _AGAIN = ("suspect", "after_loss")
@@ -102,8 +105,7 @@ class Slots:
         if batch.server is not None and batch.is_at_once:
             cores = max(2, cores)  # on a device it is a word, and no number
         lengths = [len(body) for body in bodies]
-        is_suspect = batch.reason in _AGAIN
-        facts = (batch.quiet_s, is_suspect, batch.sure)
+        facts = (batch.quiet_s, batch.reason in _AGAIN, batch.sure)
         slot.start(messages.Compute(batch.id, batch.model, lengths, ask_after_s, cores, votes, *facts), bodies)
 
     def decide(self, slot: Slot, batch: Chosen, *, go: bool) -> None:

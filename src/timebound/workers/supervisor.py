@@ -203,6 +203,12 @@ class Supervisor:
             for worker in self._workers.values()
         ]
 
+    @property
+    def progress(self) -> str:
+        """How far a worker is that is preparing; empty if none says so."""
+        children = [worker.child for worker in self._workers.values()]
+        return next((child.progress for child in children if child.progress and not child.ready.done()), "")
+
     def usage(self) -> dict[str, tuple[float, float]]:
         """Resident bytes of each worker, and its seconds of processor time, by its number."""
         pids = {str(number): worker.child.process.pid for number, worker in self._workers.items()}
@@ -224,7 +230,8 @@ class Supervisor:
         niceness = _NICENESS_BESIDE.get(role, 0 if plan.gpus else messages.NICENESS)
         gpu = instead_of.child.gpu if instead_of is not None else None
         if gpu is None and plan.gpus and is_worker:
-            gpu = self._emptiest(generation)
+            taken = [other.child.gpu for other in self._of(generation) if other.is_there]
+            gpu = plan.gpu_for(taken, generation.models)
         beside = [worker.device_bytes for worker in self._workers.values() if worker.is_up and worker.child.gpu == gpu]
         load = messages.Load(plan, max_slots, threads, niceness, role, max(beside, default=0), generation.fetched)
         load = replace(load, is_first=not generation.doors.is_set())
@@ -243,11 +250,6 @@ class Supervisor:
             raise
         self._keep(self._watch(worker))
         return worker
-
-    def _emptiest(self, generation: Generation) -> int:
-        """The GPU that the fewest of these workers have."""
-        taken = [worker.child.gpu for worker in self._of(generation) if worker.is_there]
-        return min(range(len(generation.plan.gpus)), key=taken.count)
 
     def _tell_strain(self) -> None:
         """Processes that load are what takes cores from the gateway."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -14,6 +15,7 @@ from timebound.answer_type import answer_schema, check_answer, example_of
 from timebound.backends.base import Backend
 from timebound.backends.ensemble import Ensemble
 from timebound.backends.file_model import zeros
+from timebound.body import FirstLook
 from timebound.clock import Clock
 from timebound.devices.base import settle_all
 from timebound.errors import RequestError, SetupError
@@ -23,6 +25,7 @@ from timebound.model import Model, body_schema, example_body, media_types, size_
 from timebound.schema import sample
 from timebound.types import Body, ModelInfo
 from timebound.workers.fetching import example_parcel, has_fetch
+from timebound.workers.hearing import Hearing, hearing
 from timebound.workers.lengths import try_lengths
 from timebound.workers.libraries import made_on
 from timebound.workers.runner import Runner
@@ -35,17 +38,23 @@ _NO_ANSWER = object()
 """Of a run that went no further than `infer`."""
 
 
-def warm_up(runner: Runner, clock: Clock, slots: int = 1, fetched: bytes = b"") -> ModelInfo:
+def warm_up(
+    runner: Runner,
+    clock: Clock,
+    slots: int = 1,
+    fetched: bytes = b"",
+    tell: Callable[[str], None] = lambda sentence: None,
+) -> ModelInfo:
     """Run the model on its example, twice (the first pays for lazy set-up); raise `SetupError` if it fails.
 
-    `fetched` is the example with what `fetch` gave for it, if that is known.
+    `fetched` is the example with what `fetch` gave for it, if that is known. `tell` hears how far a long one is.
     """
     model = runner.model
     schema = body_schema(type(model))
     answer_schema(type(model).Answer, runner.name)  # what is wrong with it is told before anything runs
     example = model.example
     if example is None and isinstance(model, HandlerModel):  # it takes nothing that could be made up
-        return _info(runner, schema, None, 0.0, _NO_ANSWER, slots=slots)
+        return _info(runner, schema, None, 0.0, _NO_ANSWER, slots=slots, is_whole=False)
     inputs = model.net.inputs if isinstance(model.net, Backend) else ()
     if example is None and inputs and type(model).infer is Model.infer:
         run = partial(_zeros_run, runner, inputs)
@@ -60,48 +69,78 @@ def warm_up(runner: Runner, clock: Clock, slots: int = 1, fetched: bytes = b"") 
     run()
     doubts: list[str] = []
     # A device captures now what it has met, before anything is timed.
-    settle_all(type(model).max_batch, slots, partial(log.info, "%s: %s", runner.name))
+    settle_all(type(model).max_batch, slots, lambda sentence: tell(f"{runner.name}: {sentence}"))
     start = clock.now()
     answer = run()
     took = clock.now() - start
     if model.example is not None and type(model).max_batch > 1:
         run(count=2)  # one item hides a forgotten batch axis
         doubts = try_lengths(runner, body)
-    _run_sizes(model, run, clock)
+    is_whole = _run_sizes(model, run, clock)
     if isinstance(model.net, Ensemble):
         model.net.put_in_order()
-    info = _info(runner, schema, example, took, answer, slots=slots)
-    return replace(info, fetched=fetched, notes=[*info.notes, *doubts])
+    info = _info(runner, schema, example, took, answer, slots=slots, is_whole=is_whole)
+    grid_s = _grid(runner, info, body) if info.step_s and not fetched and example is not None else []
+    return replace(info, fetched=fetched, grid_s=grid_s, notes=[*info.notes, *doubts])
 
 
-def _run_sizes(model: Model, run: Callable[..., Any], clock: Clock) -> None:
-    """Run each batch size that the backend wants to have met, up to one that takes longer than the deadline."""
+def _grid(runner: Runner, info: ModelInfo, body: bytes) -> list[tuple[float, list[list[float]]]]:
+    """What was measured at several lengths, by the sizes that requests of such lengths have: as the example's is."""
+    if info.has_size:
+        size = float(runner.model.size(runner.decode(body)))
+    elif info.size_field:
+        size = FirstLook(info).check(body)[1]
+    else:
+        return []
+    return [(length * size, steps) for length, steps in runner.model.net.seconds_by_length()]
+
+
+def _run_sizes(model: Model, run: Callable[..., Any], clock: Clock) -> bool:
+    """Run each batch size that the backend wants to have met, up to one that takes longer than the deadline.
+
+    Whether `infer` hands its batches to the backend as they are.
+    """
     net = model.net if isinstance(model.net, Backend) else None
     if net is None:
-        return
+        return False
     # What is captured runs once more with what the class does before and after it.
     sizes = net.warm_sizes(type(model).max_batch) if net.device == "cpu" else net.batch_sizes
-    with net.warming():
+    is_own = type(model).infer is not Model.infer
+    if is_own and net.device == "cpu":
+        sizes = sorted({*sizes, *(size for size in net.batch_sizes if size <= type(model).max_batch)})
+    with net.warming(), hearing(model) if is_own else nullcontext() as heard:
         for size in sizes:
             # The first run of a size may pay for its set-up: only what is late again is too much.
-            if all(_seconds_of(run, size, clock) > type(model).deadline for _ in range(2)):
-                return
+            if all(_seconds_of(run, size, clock, heard) > type(model).deadline for _ in range(2)):
+                break
+    return heard is None or heard.is_whole
 
 
-def _seconds_of(run: Callable[..., Any], size: int, clock: Clock) -> float:
+def _seconds_of(run: Callable[..., Any], size: int, clock: Clock, heard: Hearing | None) -> float:
+    if heard is not None:
+        heard.begin(size)
     start = clock.now()
     run(count=size)
     return clock.now() - start
 
 
 def _info(
-    runner: Runner, schema: dict[str, Any] | None, example: Any, took: float, answer: Any, *, slots: int
+    runner: Runner,
+    schema: dict[str, Any] | None,
+    example: Any,
+    took: float,
+    answer: Any,
+    *,
+    slots: int,
+    is_whole: bool,
 ) -> ModelInfo:
     model, cls = runner.model, type(runner.model)
     backend = model.net if isinstance(model.net, Backend) else None
     parallel = cls.parallel if cls.parallel is not None else bool(backend and backend.parallel)
     # An `infer` of the class's own may do anything with a batch before the backend sees it.
-    sizes = list(backend.batch_sizes) if backend is not None and cls.infer is Model.infer else []
+    sizes = list(backend.batch_sizes) if backend is not None and is_whole else []
+    on_device: list[Any] = [each for each in (backend, *model.on_device) if each is not None and each.device != "cpu"]
+    device = on_device[0].device if on_device else "cpu"
     shown, media = (None, "") if answer is _NO_ANSWER else example_of(runner.encode, answer)
     return ModelInfo(
         name=runner.name,
@@ -141,12 +180,13 @@ def _info(
         batch_sizes=sizes,
         is_parallel=parallel,
         warm_up_s=took,
-        device=backend.device if backend is not None else "cpu",
-        depth=slots if backend is not None and backend.device != "cpu" else 1,
+        device=device,
+        depth=slots if device != "cpu" else 1,
         made_on=made_on(model),
         step_s=backend.member_seconds() if backend is not None and sizes else [],
         together_s=backend.together_seconds() if backend is not None and sizes else [],
-        notes=backend.notes() if backend is not None else [],
+        captured="; ".join(dict.fromkeys(words for each in on_device if (words := each.captured()))),
+        notes=list(dict.fromkeys(note for each in (backend, *on_device) if each is not None for note in each.notes())),
         inputs=runner.tensors.inputs,
         outputs=[] if answer is _NO_ANSWER else runner.tensors.outputs(answer),
     )
