@@ -6,12 +6,16 @@ second after ready), `overload` (1.5 times it), `resnet18`, `compile`, and for f
 `strict`, `inductor` and `texts`.
 
 Each part runs in processes of its own, prints its figures when it has them, and writes them to --json then; a part
-that fails says so and the next one runs. The exit code is 1 if a bar does not hold or a part failed.
+that fails or takes too long says so and the next one runs. The exit code is 1 if a bar does not hold, a part that was
+chosen has no figure for one, or a part failed. --rehearse is for machines without a GPU: the same on the stand-in,
+where only the figures' being there counts.
 """
 
 import argparse
 import json
 import os
+import platform
+import re
 import signal
 import subprocess
 import sys
@@ -20,9 +24,8 @@ import threading
 import time
 import traceback
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -30,57 +33,39 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from benchmarks.tools.bars import Bar, judge, zero
 from benchmarks.tools.gpu_load import Seen, Target, closed, open_loop
 from benchmarks.tools.gpu_networks import jpegs
-from timebound.lab.load.processes import process_tree, stat_of
+from benchmarks.tools.gpu_serving import Killer, Serving, bound_of, command_of
+from timebound.lab.load.processes import process_tree
 
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 0.25
 CLIENTS = 6
-BARS = (
-    Bar("gpu_c512_rps", at_least=3760),
-    Bar("gpu_c256_ratio", at_least=0.85),
-    Bar("gpu_c1_ms", at_most=4.0),
-    *zero("gpu_first_minute_late", "gpu_first_minute_killed", "gpu_compiled_after_ready"),
-    Bar("gpu_in_time_1.5", at_least=0.98),
-    Bar("gpu_members_1.5", at_least=3.0),
-    Bar("gpu_ready_s", at_most=60.0),
-    Bar("resnet18_c512_rps", at_least=6000),
-    Bar("device_p95_over_predicted", at_most=1.05),
-    Bar("compiled_c512_rps", at_least=5000),
-    Bar("compiled_second_ready_s", at_most=60.0),
-)
-
-
-class Serving:
-    """A server under test and what it said."""
-
-    def __init__(self, process: subprocess.Popen[bytes], port: int, log: Path, ready_s: float) -> None:
-        self.process, self.port, self.log, self.ready_s = process, port, log, ready_s
-
-    def metrics(self) -> dict[str, float]:
-        """Every number it tells."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=5) as answer:
-            lines = [line for line in answer.read().decode().splitlines() if line and line[0] != "#"]
-        return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
-
-    def workers_lost(self) -> float:
-        return sum(value for name, value in self.metrics().items() if name.startswith("timebound_worker_deaths_total"))
-
-    def cores_s(self) -> dict[str, float]:
-        """Processor time so far, by process: who is busy when nothing else is the limit."""
-        spent: dict[str, float] = {}
-        for place, pid in enumerate(process_tree(self.process.pid)):
-            with suppress(OSError, IndexError):
-                command = _command(pid).split(b"\0")
-                module = next((part.decode() for part in command if part.startswith(b"timebound.")), "gateway")
-                user, system = stat_of(pid)[11:13]
-                spent[f"{place}:{module}"] = (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
-        return spent
-
-    def target(self) -> Target:
-        return Target(self.port, "/pictures", BODIES, "image/jpeg", 1.0)
+BARS_OF: Mapping[str, tuple[Bar, ...]] = {
+    "serve": (
+        Bar("gpu_c512_rps", at_least=3760),
+        Bar("gpu_c1_ms", at_most=4.0),
+        Bar("gpu_ready_s", at_most=60.0),
+        Bar("device_p95_over_predicted", at_most=1.05),
+        *zero("gpu_hand_killed_failed", "gpu_worker_killed_unanswered"),
+    ),
+    "ceiling serve": (
+        Bar("gpu_c256_ratio", at_least=0.85),
+        Bar("gpu_c1_over_bare_ms", at_most=1.5),
+    ),
+    "first_minute": zero("gpu_first_minute_late", "gpu_first_minute_killed", "gpu_compiled_after_ready"),
+    "overload": (Bar("gpu_in_time_1.5", at_least=0.98), Bar("gpu_members_1.5", at_least=3.0)),
+    "resnet18": (Bar("resnet18_c512_rps", at_least=6000),),
+    "compile": (Bar("compiled_c512_rps", at_least=5000), Bar("compiled_second_ready_s", at_most=60.0)),
+    "texts": (Bar("greedy_gain_1", at_least=1.0), Bar("encoding_strangers", at_most=0)),
+}
+"""By the parts that a figure is from."""
+BARS = tuple(bar for bars in BARS_OF.values() for bar in bars)
 
 
 BODIES = jpegs(64)
+
+
+def _target(serving: Serving, deadline_s: float = 1.0) -> Target:
+    return Target(serving.port, "/pictures", BODIES, "image/jpeg", deadline_s)
 
 
 class Bench:
@@ -109,7 +94,7 @@ class Bench:
         command = [sys.executable, "-m", "benchmarks.tools.gpu_bare", part, "--device", options.device]
         command += ["--net", options.net, "--max-batch", str(options.max_batch), *more]
         with subprocess.Popen(command, cwd=ROOT, env=_environment({}), stdout=subprocess.PIPE, text=True) as process:
-            timer = _Killer(process, options.part_limit)
+            timer = Killer(process, options.part_limit)
             assert process.stdout is not None
             for line in process.stdout:
                 try:
@@ -122,6 +107,13 @@ class Bench:
 
     def ceiling(self) -> None:
         self.bare("ceiling", "--repeats", "20")
+
+    def versions(self) -> None:
+        """What all figures depend on."""
+        driver = Path("/proc/driver/nvidia/version")
+        told = re.search(r"\b\d{3,}\.\d+(\.\d+)?\b", driver.read_text()) if driver.is_file() else None
+        self.note(driver=told.group() if told else "none", python=platform.python_version())
+        self.bare("versions")
 
     def device(self) -> None:
         self.bare("device", "--seconds", str(self.options.seconds / 4), prefix="device_")
@@ -187,7 +179,7 @@ class Bench:
 
     def under_way(self, serving: Serving, count: int, name: str) -> Seen:
         """A closed loop: its median and rate go on record."""
-        seen = closed(serving.target(), count, self.options.seconds, CLIENTS)
+        seen = closed(_target(serving), count, self.options.seconds, CLIENTS)
         print(f"    c={count}: {seen}", flush=True)
         rate, p50, p99 = round(seen.rps), round(seen.percentile_ms(0.5), 2), round(seen.percentile_ms(0.99), 2)
         self.note(**{f"{name}_c{count}_rps": rate, f"{name}_c{count}_p50_ms": p50, f"{name}_c{count}_p99_ms": p99})
@@ -206,25 +198,39 @@ class Bench:
             if "gpu_c1_p50_ms" in self.figures:
                 self.note(gpu_c1_ms=self.figures["gpu_c1_p50_ms"])
             self.note(gpu_workers_lost=serving.workers_lost())
-            self.note(device_p95_over_predicted=_bound(serving.metrics(), "timebound_device_prediction_ratio", 0.95))
+            self.note(device_p95_over_predicted=bound_of(serving.metrics(), "timebound_device_prediction_ratio", 0.95))
             self._telling(serving)
             if "overload" in self.options.only:
                 self._overloaded(serving)
             self._hand_killed(serving)
-        ceiling = self.figures.get("ceiling_128_rps")
-        if ceiling and "gpu_c256_rps" in self.figures:
-            self.note(gpu_c256_ratio=round(self.figures["gpu_c256_rps"] / ceiling, 3))
+            self._worker_killed(serving)
+        told = self.figures
+        if told.keys() >= {"ceiling_128_rps", "gpu_c256_rps"}:
+            self.note(gpu_c256_ratio=round(told["gpu_c256_rps"] / told["ceiling_128_rps"], 3))
+        if told.keys() >= {"ceiling_1_ms", "decode_ms", "gpu_c1_ms"}:
+            bare_ms = told["ceiling_1_ms"] + told["decode_ms"]
+            self.note(gpu_c1_over_bare_ms=round(told["gpu_c1_ms"] - bare_ms, 3))
 
     def _hand_killed(self, serving: Serving) -> None:
         """One of the processes that prepare dies in the middle: what it costs."""
-        hands = [pid for pid in process_tree(serving.process.pid) if b"workers.hand" in _command(pid)]
+        hands = [pid for pid in process_tree(serving.process.pid) if b"workers.hand" in command_of(pid)]
         if hands:
             timer = threading.Timer(1.0, os.kill, (hands[0], signal.SIGKILL))
             timer.start()
-            seen = closed(serving.target(), 256, 2.5, CLIENTS)
+            seen = closed(_target(serving), 256, 2.5, CLIENTS)
             timer.join()
             print(f"    a hand killed, c=256: {seen}", flush=True)
             self.note(gpu_hand_killed_failed=seen.total - seen.statuses[200])
+
+    def _worker_killed(self, serving: Serving) -> None:
+        """The process that feeds the GPU dies in the middle: each request is answered, with what can be, in time."""
+        workers = [pid for pid in process_tree(serving.process.pid) if b"timebound.workers.process" in command_of(pid)]
+        timer = threading.Timer(1.0, os.kill, (workers[0], signal.SIGKILL))
+        timer.start()
+        seen = closed(_target(serving), 64, 2.5, CLIENTS)
+        timer.join()
+        print(f"    the worker killed, c=64: {seen}", flush=True)
+        self.note(gpu_worker_killed_unanswered=seen.statuses[0] + seen.late)
 
     def first_minute(self) -> None:
         if "serve" not in self.options.only:  # which begins with it
@@ -233,26 +239,26 @@ class Bench:
 
     def _first_minute(self, serving: Serving) -> None:
         rate, seconds = 0.8 * self.figures.get("ceiling_128_rps", self.options.rate), self.options.minute
-        target = Target(serving.port, "/pictures", BODIES, "image/jpeg", DEADLINE_S)
+        target = _target(serving, DEADLINE_S)
         seen = open_loop(target, rate, seconds, CLIENTS)
         print(f"    {rate:.0f}/s for {seconds:g} s: {seen}", flush=True)
         self.note(
             gpu_first_minute_late=seen.late + seen.total - seen.statuses[200],
             gpu_first_minute_killed=serving.workers_lost(),
             gpu_first_minute_full_share=round(seen.members[max(seen.members, default=0)] / max(1, seen.total), 4),
-            gpu_compiled_after_ready=serving.log.read_text(errors="replace").count("are not captured"),
+            gpu_compiled_after_ready=serving.unprepared(),
             gpu_first_minute_p99_ms=round(seen.percentile_ms(0.99), 1),
         )
 
     def overload(self) -> None:
         if "serve" not in self.options.only:  # which has had its server overloaded already
             with self.serving() as serving:
-                closed(serving.target(), 256, 2.0, CLIENTS)
+                closed(_target(serving), 256, 2.0, CLIENTS)
                 self._overloaded(serving)
 
     def _overloaded(self, serving: Serving) -> None:
         rate = 1.5 * self._rate()
-        target = Target(serving.port, "/pictures", BODIES, "image/jpeg", DEADLINE_S)
+        target = _target(serving, DEADLINE_S)
         seen = open_loop(target, rate, self.options.seconds, CLIENTS)
         print(f"    {rate:.0f}/s: {seen}", flush=True)
         share = round(seen.in_time / max(1, seen.total), 4)
@@ -260,8 +266,10 @@ class Bench:
         self._telling(serving)
 
     def resnet18(self) -> None:
+        if self.options.device != "host":
+            self.bare("ceiling", "--net", "resnet18", "--members", "1", "--repeats", "5", prefix="resnet18_")
         with self.serving({"GPU_NET": "resnet18"} if self.options.net != "small" else {}) as serving:
-            closed(serving.target(), 512, 1.0, CLIENTS)
+            closed(_target(serving), 512, 1.0, CLIENTS)
             before = serving.cores_s()
             self.under_way(serving, 512, "resnet18")
             spent = {name: seconds - before.get(name, 0.0) for name, seconds in serving.cores_s().items()}
@@ -286,6 +294,8 @@ class Bench:
     def texts(self) -> None:
         self.bare("greedy")
         self.bare("encoding")
+        if self.figures.keys() >= {"greedy_plain_1_ms", "greedy_captured_1_ms"}:
+            self.note(greedy_gain_1=round(self.figures["greedy_plain_1_ms"] / self.figures["greedy_captured_1_ms"], 2))
 
     def _rate(self) -> float:
         """What the server reached in this run, or is said to have reached in one before."""
@@ -301,38 +311,9 @@ class Bench:
                 print(f"    {name} {value:.6g}", flush=True)
 
 
-def _bound(told: Mapping[str, float], name: str, share: float) -> float:
-    """The bound of a histogram's bucket below which this share of what it saw lies."""
-    buckets = {
-        float(key.partition('le="')[2].partition('"')[0]): count
-        for key, count in told.items()
-        if key.startswith(f"{name}_bucket")
-    }
-    most = max(buckets.values(), default=0.0)
-    bound = min((bound for bound, count in buckets.items() if most and count >= share * most), default=0.0)
-    return bound if isfinite(bound) else 1000.0
-
-
-def _command(pid: int) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return b""
-
-
-class _Killer:
-    """Ends a process that takes too long."""
-
-    def __init__(self, process: subprocess.Popen[str], limit_s: float) -> None:
-        self._timer = threading.Timer(limit_s, process.kill)
-        self._timer.start()
-
-    def cancel(self) -> None:
-        self._timer.cancel()
-
-
 PARTS = ("ceiling", "device", "serve", "first_minute", "overload", "resnet18", "compile", "strict", "inductor", "texts")
 USUAL = PARTS[:7]
+REHEARSED = ("serve", "first_minute", "overload")
 
 
 def _environment(more: Mapping[str, str]) -> dict[str, str]:
@@ -348,8 +329,8 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--json", type=Path, help="where to write the figures, after each part")
     parser.add_argument("--seconds", type=float, default=12.0, help="of each measurement")
     parser.add_argument("--minute", type=float, default=60.0, help="seconds of the first minute")
-    parser.add_argument("--part-limit", type=float, default=240.0, help="seconds after which a part is ended")
-    parser.add_argument("--limit", type=float, default=460.0, help="seconds after which no further part begins")
+    parser.add_argument("--part-limit", type=float, default=200.0, help="seconds after which a part is ended")
+    parser.add_argument("--limit", type=float, default=460.0, help="seconds after which the whole is at its end")
     parser.add_argument("--under-way", default="512,256,1,64", help="requests under way in `serve`")
     parser.add_argument("--rate", type=float, default=3500.0, help="capacity, where `serve` does not run before")
     parser.add_argument("--serve", default="--slots 2", help="options of the server")
@@ -359,34 +340,59 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--ready-limit", type=float, default=240.0, help="seconds that a server may take to be ready")
     parser.add_argument("--traces", type=Path, help="folder for what the threads do of a server that is not ready")
     parser.add_argument("--log-lines", type=int, default=6, help="of the server's log, from its begin and its end")
+    parser.add_argument("--rehearse", action="store_true", help="on the stand-in for a GPU, as short as can be")
     options = parser.parse_args()
+    if options.rehearse:
+        options.device, options.net, options.max_batch, options.rate = "host", "small", 4, 20.0
+        options.quick, options.under_way, options.part_limit = True, "512,1", 120.0
+        options.only = ",".join(name for name in REHEARSED if name in options.only.split(","))
+    options.only = options.only.split(",")
     options.under_way = [int(count) for count in options.under_way.split(",")]
     if options.quick:
-        options.seconds, options.minute = 2.0, 10.0
+        options.seconds, options.minute = 2.0, 2.0 if options.rehearse else 10.0
     return options
+
+
+def _run(bench: Bench, name: str, limit_s: float) -> bool:
+    """Whether a part came to its end; one that takes longer than this is broken off."""
+
+    def stop(number: int, frame: object) -> None:
+        raise TimeoutError(f"{name} took longer than {limit_s:.0f} s")
+
+    part: Callable[[], None] = getattr(bench, name)
+    signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, limit_s)
+    try:
+        part()
+    except Exception:
+        print(traceback.format_exc(), flush=True)
+        return False
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    return True
+
+
+def missing(parts: Collection[str], figures: Collection[str]) -> list[str]:
+    """The bars of these parts for which there is no figure."""
+    chosen = [bars for needs, bars in BARS_OF.items() if set(needs.split()) <= set(parts)]
+    return [bar.name for bars in chosen for bar in bars if bar.name not in figures]
 
 
 def main() -> int:
     options = read_options()
     bench, begin, failed = Bench(options), time.perf_counter(), []
-    for name in options.only.split(","):
-        spent = time.perf_counter() - begin
-        if spent > options.limit:
-            print(f"{name}: left out, {spent:.0f} s are over", flush=True)
-            continue
-        print(f"{name} (after {spent:.0f} s)", flush=True)
-        part: Callable[[], None] = getattr(bench, name)
-        try:
-            part()
-        except Exception:
+    for name in ("versions", *options.only):
+        left = options.limit - (time.perf_counter() - begin)
+        print(f"{name} (after {options.limit - left:.0f} s)", flush=True)
+        if left < 1 or not _run(bench, name, min(left, options.part_limit)):
             failed.append(name)
-            print(traceback.format_exc(), flush=True)
     numbers = {name: value for name, value in bench.figures.items() if isinstance(value, int | float)}
-    is_partial = not set(USUAL) <= set(options.only.split(","))
-    code = judge("gpu.py", numbers, BARS, options.quick, is_partial=is_partial)
-    if failed:
-        print(f"failed: {', '.join(failed)}")
-    return code or (1 if failed else 0)
+    without = missing(options.only, numbers)
+    for what, names in (("failed, or no time was left", failed), ("chosen, and not measured", without)):
+        if names:
+            print(f"{what}: {', '.join(names)}", flush=True)
+    code = 0 if options.rehearse else judge("gpu.py", numbers, BARS, options.quick, is_partial=True)
+    return code or (1 if failed or without else 0)
 
 
 if __name__ == "__main__":

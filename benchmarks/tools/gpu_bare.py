@@ -4,6 +4,7 @@ python -m benchmarks.tools.gpu_bare device --net efficientnet_b0 --device cuda
 """
 
 import argparse
+import io
 import json
 import statistics
 import sys
@@ -14,9 +15,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from PIL import Image
 
 import timebound as tb
-from benchmarks.tools.gpu_networks import MEMBERS, SIDE, member
+from benchmarks.tools.gpu_networks import MEMBERS, SIDE, jpegs, member
 from benchmarks.tools.gpu_texts import corrector, encoder, texts
 from timebound.devices.base import current_device, settle_all, take_usage
 
@@ -34,6 +36,27 @@ def guarded(name: str, part: Callable[[], None]) -> None:
     except Exception:
         tell(f"{name}_failed", traceback.format_exc()[-1500:])
     tell(f"{name}_took_s", round(time.perf_counter() - begin, 1))
+
+
+def versions(options: argparse.Namespace) -> None:
+    """Of what computes."""
+    import torch
+
+    tell("torch", torch.__version__)
+    if options.device != "host":
+        tell("gpu", torch.cuda.get_device_name(0))
+        tell("cuda", torch.version.cuda)
+        tell("cudnn", torch.backends.cudnn.version())
+
+
+def _decode_ms() -> float:
+    """What one picture takes before a network sees it."""
+    took = []
+    for body in jpegs(16):
+        begin = time.perf_counter()
+        np.asarray(Image.open(io.BytesIO(body)).convert("RGB"))
+        took.append(time.perf_counter() - begin)
+    return round(statistics.median(took) * 1e3, 3)
 
 
 def ceiling(options: argparse.Namespace) -> None:
@@ -75,6 +98,7 @@ def ceiling(options: argparse.Namespace) -> None:
             took.append(time.perf_counter() - begin)
         return statistics.median(took)
 
+    tell("decode_ms", _decode_ms())
     with torch.inference_mode():
         for size in (128, 1):
             took = seconds(sequential, size)
@@ -297,6 +321,7 @@ def greedy(options: argparse.Namespace) -> None:
 
 
 PARTS = {
+    "versions": versions,
     "ceiling": ceiling,
     "device": device,
     "strict": strict,
