@@ -36,6 +36,16 @@ def test_a_character_is_read_once_however_often_it_is_sent() -> None:
         assert other.json()["answer"] == "isnull"
 
 
+def test_the_networks_of_torch_that_a_gpu_would_have_read_as_the_files_do() -> None:
+    with Serving(EXAMPLE / "app.py", "--set", "device=host", "--max-batch", "2", "--hands", "0") as serving:
+        assert serving.http.get("/v1/models").json()["models"][0]["device"] == "host"
+        for title in ("勇", "玉"):
+            body = {"esun_uuid": title, "image": IMAGES[title]}
+            answer = serving.http.post("/inference", json=body, headers={"Timebound-Timeout-Ms": "10000"}).json()
+            assert answer["answer"] == title
+            assert answer["confidence"] > 0.8
+
+
 def test_each_network_tells_its_vote() -> None:
     with Serving(EXAMPLE / "app.py") as serving:
         body = {"esun_uuid": "v", "image": IMAGES["玉"]}

@@ -6,9 +6,11 @@ import io
 import shutil
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
+import torch
 from PIL import Image
 from tests.live.serving import PATIENCE_S, Serving, clean_environment
 
@@ -38,6 +40,21 @@ def test_a_photo_in_the_body_gets_its_insect() -> None:
         Image.new("L", (5000, 5000)).save(huge, "PNG")
         refused = serving.http.post("/predictions/insects", content=huge.getvalue())
         assert (refused.status_code, "at most 16000000" in refused.json()["detail"]) == (422, True)
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+def test_the_variant_of_torch_takes_the_way_of_a_gpu(tmp_path: Path) -> None:
+    app = shutil.copytree(EXAMPLE, tmp_path / "insects", ignore=shutil.ignore_patterns("*.pt"))
+    torch.manual_seed(0)
+    net = import_module("examples.insects.net").Insects()
+    torch.jit.trace(net.eval(), torch.zeros(2, 224, 224, 3, dtype=torch.uint8)).save(app / "insects.pt")
+    options = ("--device", "host", "--max-batch", "2", "--hands", "0")
+    with Serving(app, *options, environment={"INSECTS_VARIANT": "torch"}) as serving:
+        assert serving.http.get("/v1/models").json()["models"][0]["device"] == "host"
+        assert "without being captured" not in serving.said
+        headers = {"content-type": "image/jpeg", "Timebound-Timeout-Ms": "10000"}
+        answer = serving.http.post("/predictions/insects", content=ANT, headers=headers).json()
+        assert sum(answer["probabilities"].values()) == pytest.approx(1.0, abs=0.001)
 
 
 @pytest.mark.parametrize(
