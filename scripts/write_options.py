@@ -15,7 +15,7 @@ Made by `scripts/write_options.py` from `src/timebound/config/options.py`; do no
 
 Each option is a flag (`--max-body 5MB`), an environment variable (`TIMEBOUND_MAX_BODY=5MB`, also in `.env`) and a
 line of `timebound.toml` (`max_body = "5MB"`) in the working directory. A flag beats the environment beats `.env`
-beats the file, and that beats a `timebound.toml` in the folder that is served.
+beats the file, and those beat the same two files in the app's folder.
 `timebound serve app.py --print-config` shows each value and where it came from. Lengths of time are seconds or carry a
 unit (`250ms`, `2s`, `1min`), sizes are bytes or carry one (`10MB`, `512KiB`).
 [glossary.md](glossary.md) explains the words.

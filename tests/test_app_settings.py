@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from textwrap import dedent
 
@@ -12,6 +15,7 @@ from timebound.config import describe, of_options, resolve
 from timebound.errors import SetupError
 from timebound.model import Model, Struct
 from timebound.target import load_models, understudies
+from timebound.testing import ask
 
 
 class Wanted(Struct):
@@ -73,3 +77,62 @@ def test_models_find_their_settings_wherever_they_are_made(tmp_path: Path) -> No
     assert [model.infer([b""]) for model in made] == [[0.7], [0.7]]
     with pytest.raises(SetupError, match="no setting 'treshold'"):
         load_models(app, threads=1, app={"treshold": 1})
+
+
+SHOP = """
+import timebound as tb
+
+class Shop(tb.Model):
+    example = b"x"
+
+    class Settings(tb.Struct):
+        threshold: float = 0.5
+
+    def load(self):
+        print("the threshold is", self.settings.threshold, flush=True)
+
+    def infer(self, batch):
+        return [self.settings.threshold for _ in batch]
+"""
+
+
+def timebound(*arguments: str | Path, here: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "timebound", *map(str, arguments)],
+        capture_output=True, text=True, check=False, cwd=here, env=os.environ | environment, timeout=60,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Path:
+    folder = tmp_path / "shop"
+    folder.mkdir()
+    (folder / "app.py").write_text(SHOP)
+    (folder / "timebound.toml").write_text("port = 4321\n[app]\nthreshold = 0.7\n")
+    return folder
+
+
+@pytest.mark.parametrize("target", ["shop", "shop/app.py", "shop/app.py:Shop"])
+def test_files_beside_the_app_are_read_wherever_it_is_started(shop: Path, target: str) -> None:
+    ran = timebound("serve", target, "--print-config", here=shop.parent)
+    assert "4321" in ran.stdout
+    assert "settings of the app, whose values are not shown: threshold" in ran.stdout
+
+
+def test_a_test_finds_the_settings_that_a_server_finds(shop: Path) -> None:
+    assert ask(shop / "app.py", b"x") == 0.7
+
+
+def test_variables_of_other_programs_stop_nothing(shop: Path) -> None:
+    ran = timebound("doctor", "shop/app.py", here=shop.parent, APP_ENV="production")
+    assert "no setting" not in ran.stdout
+    assert (ran.returncode, "model memory" in ran.stdout) == (0, True)
+
+
+def test_what_is_set_for_the_doctor_reaches_the_models_it_tries(shop: Path) -> None:
+    wrong = timebound("doctor", "shop/app.py", "--set", "treshold=1", here=shop.parent)
+    assert "the app has no setting 'treshold'; did you mean 'threshold'" in wrong.stdout
+    unfit = timebound("doctor", "shop/app.py", "--set", "threshold=much", here=shop.parent)
+    assert "settings: Expected `float`" in unfit.stdout
+    vain = timebound("tune", "shop/app.py", "--set", "threshold", here=shop.parent)
+    assert (vain.returncode, "--set takes name=value" in vain.stderr) == (2, True)

@@ -238,16 +238,19 @@ def test_any_text_is_read_or_refused_in_a_sentence(option: Any, value: str) -> N
         resolve({option.name: value}, {}, Path("/nowhere"))
 
 
-def test_the_served_folders_file_comes_last(tmp_path: Path) -> None:
+def test_the_files_in_the_apps_folder_come_last(tmp_path: Path) -> None:
     here, app = tmp_path / "here", tmp_path / "app"
     for folder in (here, app):
         folder.mkdir()
     (app / "timebound.toml").write_text('port = 1\ndeadline = "250ms"\n')
     (here / "timebound.toml").write_text("port = 2\n")
-    config = resolve({}, {}, here, served=app)
+    config = resolve({}, {}, here, home=app)
     assert (config.port, config.deadline) == (2, 0.25)
     assert config.sources == {"port": "timebound.toml", "deadline": str(app / "timebound.toml")}
-    assert resolve({}, {}, app, served=app).sources["port"] == "timebound.toml"
+    assert resolve({}, {}, app, home=app).sources["port"] == "timebound.toml"
+    (app / ".env").write_text("TIMEBOUND_PORT=3\nTIMEBOUND_DEADLINE=300ms\n")
+    config = resolve({}, {}, here, home=app)
+    assert (config.port, config.deadline, config.sources["deadline"]) == (2, 0.3, str(app / ".env"))
 
 
 def test_an_engine_is_for_all_models_for_some_or_both(tmp_path: Path) -> None:

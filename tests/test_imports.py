@@ -115,6 +115,7 @@ ALLOWED: Mapping[str, set[str]] = {
         "admission",
         "config",
         "convert",
+        "app_settings",
         "doctor",
         "errors",
         "log",

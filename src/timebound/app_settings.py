@@ -20,28 +20,45 @@ from timebound.errors import SetupError
 FILE = "timebound.toml"
 TABLE = "app"
 PREFIX = "APP_"
+_SET = "TIMEBOUND_SET"
+"""What `--set` gave to a command, for the processes that it starts: a line each."""
 
 
 def read(
-    given: Sequence[str], environment: Mapping[str, str], folder: Path | None, served: Path | None = None
+    given: Sequence[str], environment: Mapping[str, str], folder: Path | None, home: Path | None = None
 ) -> dict[str, Any]:
-    """The settings by name; `given` are those of `--set`, which count most. Raises `SetupError`."""
+    """The settings by name, from `--set`, else the environment, else files in `folder`, else those in the app's `home`.
+
+    Raises `SetupError`.
+    """
     found: dict[str, Any] = {}
-    for place in (served, folder):
+    for place in (home, folder):
         if place is not None and place.is_dir():
             found |= _table(place / FILE) | _variables(dotenv(place / ".env"))
     found |= _variables(environment)
-    for text in given:
+    return found | _given([*environment.get(_SET, "").splitlines(), *given])
+
+
+def read_here(home: Path | None) -> dict[str, Any]:
+    """The settings that a server of an app in this folder would find if it were started here, without any `--set`."""
+    return read((), os.environ, Path.cwd(), home)
+
+
+def hand_on(given: Sequence[str]) -> None:
+    """Have the processes that this one starts find what `--set` was given; raises `SetupError` if it cannot be read."""
+    _given(given)
+    if given:
+        os.environ[_SET] = "\n".join(given)
+
+
+def _given(texts: Sequence[str]) -> dict[str, str]:
+    found = {}
+    for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name.strip().isidentifier():
             raise SetupError(f"--set takes name=value, and what was given begins with {name.strip()!r}")
         found[name.strip()] = value
     return found
-
-
-def read_here(target: Path) -> dict[str, Any]:
-    """The settings that a server of this target would find if it were started here, without any of `--set`."""
-    return read((), os.environ, Path.cwd(), target if target.is_dir() else None)
 
 
 def dotenv(path: Path) -> Mapping[str, str]:
@@ -70,12 +87,15 @@ def _variables(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def check_known(kinds: Sequence[type | None], names: Iterable[str]) -> None:
-    """Raise `SetupError` for a setting that is in none of the classes' `Settings`, if each of them has one."""
+    """Raise `SetupError` for a setting that is in none of the classes' `Settings`, if each of them has one.
+
+    A variable of the environment may be another program's: many begin with APP_.
+    """
     if not kinds or None in kinds:
         return
     known = sorted({name for kind in kinds if kind is not None for name in _names(kind)})
     for name in names:
-        if name not in known:
+        if name not in known and f"{PREFIX}{name.upper()}" not in os.environ:
             near = difflib.get_close_matches(name, known, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(known) or 'none'}"
             raise SetupError(f"the app has no setting {name!r}; {hint}")

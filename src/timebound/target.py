@@ -68,6 +68,12 @@ def _resolved(target: Path) -> Path:
     return full_path(path) if name is None else Path(f"{full_path(path)}:{name}")
 
 
+def home_of(target: Path) -> Path | None:
+    """The folder that a target is in, or is: its own `.env` and timebound.toml lie there. None of several targets."""
+    path, _ = parted(target)
+    return path if path.is_dir() else path.parent if path.is_file() else None
+
+
 def _file_of(module: str, folder: Path) -> Path:
     """A module's file, found without importing anything: here, or wherever Python looks."""
     inner = Path(*module.split("."))

@@ -15,7 +15,7 @@ from timebound.clock import MonotonicClock
 from timebound.errors import BadInput, RequestError, SetupError
 from timebound.model import Model, doubtful_attributes, example_body, name_of
 from timebound.program import Served, Started, source_of, start, target_of
-from timebound.target import load_class, load_models
+from timebound.target import home_of, load_class, load_models
 from timebound.types import Outcome
 from timebound.workers.fetching import fetch_here, has_fetch
 from timebound.workers.members import open_runner
@@ -71,9 +71,8 @@ def _loaded(model: Served, name: str) -> Model:
     if isinstance(model, type) and issubclass(model, Model):
         file = source_of(model)  # a notebook's classes have none, and need none here
         return load_class(model, app=read_here(file.parent if file is not None else Path.cwd()))
-    models = {
-        name_of(type(each)): each for each in load_models(target_of(model), threads=1, app=read_here(target_of(model)))
-    }
+    target = target_of(model)
+    models = {name_of(type(each)): each for each in load_models(target, threads=1, app=read_here(home_of(target)))}
     if name in models:
         return models[name]
     if name or len(models) != 1:

@@ -10,9 +10,10 @@ from typing import Any
 
 import msgspec
 
+from timebound.app_settings import hand_on
 from timebound.cli.serve import add_options, flags_of
 from timebound.cli.values import read_time
-from timebound.cli.verb import declare
+from timebound.cli.verb import add_set, declare
 from timebound.clock import MonotonicClock
 from timebound.doctor.doctor import Patient, examine
 from timebound.doctor.finding import as_lines, has_problems
@@ -31,12 +32,14 @@ def add_to(verbs: Any) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object in place of lines")
     trial = "how long the trial run of the models may take (default: 120)"
     parser.add_argument("--timeout", type=read_time, default=120.0, metavar="TIME", help=trial)
+    add_set(parser)
     add_options(parser)
     parser.set_defaults(run=run)
 
 
 def run(chosen: argparse.Namespace) -> int:
     """Show every finding; the exit code says whether any is a problem."""
+    hand_on(chosen.set)
     # What parts log of their troubles is told by the findings.
     logging.getLogger("timebound").addHandler(logging.NullHandler())
     patient = Patient(chosen.target, flags_of(chosen), os.environ, Path.cwd(), chosen.timeout)

@@ -6,12 +6,11 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from timebound.cli.verb import configuration, declare
+from timebound.cli.verb import add_set, configuration, declare
 from timebound.config import default_of, describe, options, shown_default
 from timebound.log import set_up_logging
 from timebound.target import check_target, together
 
-_SET = "a setting of the app itself, which its code reads as self.settings.NAME; may be given several times"
 _DEMO = Path(__file__).parent.parent / "demo" / "app.py"
 
 
@@ -37,7 +36,7 @@ def add_to(verbs: Any) -> None:
         add_options(verb)
         shown = "show the value of each option and where it was set, and do not serve"
         verb.add_argument("--print-config", action="store_true", help=shown)
-        verb.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help=_SET)
+        add_set(verb)
         verb.set_defaults(run=run, takes_signals=True)
 
 

@@ -8,8 +8,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from timebound.app_settings import hand_on
 from timebound.cli.values import read_share, read_time, read_whole
-from timebound.cli.verb import check_writable, configuration, declare, profiles_of
+from timebound.cli.verb import add_set, check_writable, configuration, declare, profiles_of
 from timebound.config import FILE
 from timebound.errors import SetupError
 from timebound.lab import tuned
@@ -52,11 +53,13 @@ def add_to(verbs: Any) -> None:
     anyway = "write the settings though other programs disturbed the measurement"
     add("--anyway", action="store_true", help=anyway)
     add("--fresh", action="store_true", help="measure everything again, also what an earlier run measured")
+    add_set(parser)
     parser.set_defaults(run=run)
 
 
 def run(chosen: argparse.Namespace) -> int:
     """Measure what is missing, then show, explain and write."""
+    hand_on(chosen.set)
     check_target(chosen.target)
     check_writable(chosen.output)
     if chosen.samples is not None and not chosen.samples.exists():

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from timebound.cli.serve import add_options, flags_of
 from timebound.cli.values import read_whole
-from timebound.cli.verb import configuration, declare
+from timebound.cli.verb import add_set, configuration, declare
 from timebound.errors import SetupError
 from timebound.log import set_up_logging
 from timebound.target import check_target
@@ -40,6 +40,7 @@ def add_to(verbs: Any) -> None:
     parser.add_argument("target", type=Path, help="what to serve, as for `timebound serve`")
     servers = "how many servers; they listen on the ports after --port (default: %(default)s)"
     parser.add_argument("--replicas", type=read_whole, default=2, metavar="N", help=servers)
+    add_set(parser)
     add_options(parser)
     parser.set_defaults(run=run)
 
@@ -65,7 +66,7 @@ def run(chosen: argparse.Namespace) -> int:
     set_up_logging(config.least_logged, as_json=config.logs_json, is_threaded=True)
     given = {name: value for name, value in flags.items() if name not in _OURS}
     plan = Plan(
-        arguments=[str(chosen.target), *_as_flags(given)],
+        arguments=[str(chosen.target), *(f"--set={text}" for text in chosen.set), *_as_flags(given)],
         replicas=chosen.replicas,
         config=config,
         store=None if config.store in ("memory", "none") else config.store,

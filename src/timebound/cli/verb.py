@@ -13,6 +13,9 @@ from typing import Any
 
 from timebound.config import Config, resolve
 from timebound.errors import SetupError
+from timebound.target import home_of
+
+_SET = "a setting of the app itself, which its code reads as self.settings.NAME; may be given several times"
 
 
 def declare(verbs: Any, name: str, meaning: str, description: str = "", examples: str = "") -> argparse.ArgumentParser:
@@ -27,6 +30,11 @@ def declare(verbs: Any, name: str, meaning: str, description: str = "", examples
     return parser
 
 
+def add_set(parser: argparse.ArgumentParser) -> None:
+    """Declare `--set`."""
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help=_SET)
+
+
 def examples_of(verb: str) -> str | None:
     """What ends a verb's help; None if it has no examples."""
     file = Path(__file__).parent / "examples" / f"{verb}.txt"
@@ -35,7 +43,7 @@ def examples_of(verb: str) -> str | None:
 
 def configuration(flags: Mapping[str, Any], target: Path | None = None, app: Sequence[str] = ()) -> Config:
     """What a server of this target, started here with these flags, would find in environment and files too."""
-    return resolve(flags, os.environ, Path.cwd(), target if target is not None and target.is_dir() else None, app=app)
+    return resolve(flags, os.environ, Path.cwd(), None if target is None else home_of(target), app=app)
 
 
 def profiles_of(target: Path) -> Path | None:

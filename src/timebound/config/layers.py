@@ -1,6 +1,6 @@
 """Where the options are found: each is looked up in this order, and `Config.sources` remembers where it was.
 
-Flag, environment (TIMEBOUND_<NAME>), `.env`, `timebound.toml`, the served folder's `timebound.toml`, default.
+Flag, environment (TIMEBOUND_<NAME>), `.env` and `timebound.toml` here, the same beside the app, default.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ def resolve(
     flags: Mapping[str, Any],
     environment: Mapping[str, str],
     folder: Path | None,
-    served: Path | None = None,
+    home: Path | None = None,
     *,
     app: Sequence[str] = (),
 ) -> Config:
-    """The configuration for a server started in `folder`, serving the folder `served` if it is one.
+    """The configuration for a server started in `folder` whose app is in the folder `home`.
 
     Without a folder no files are read. `app` are settings of the app itself, as name=value.
 
@@ -40,9 +40,9 @@ def resolve(
     """
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
-    for name, found in settings(flags, environment, folder, served).items():
+    for name, found in settings(flags, environment, folder, home).items():
         sources[name], values[name] = found[0]
-    own = app_settings.read(app, environment, folder, served)
+    own = app_settings.read(app, environment, folder, home)
     config = Config(**values, app=own, sources=sources)
     if config.deadline is not None and config.deadline > config.max_deadline:
         raise SetupError(
@@ -70,7 +70,7 @@ def of_options(given: Mapping[str, Any]) -> Config:
 
 
 def settings(
-    flags: Mapping[str, Any], environment: Mapping[str, str], folder: Path | None, served: Path | None = None
+    flags: Mapping[str, Any], environment: Mapping[str, str], folder: Path | None, home: Path | None = None
 ) -> dict[str, list[tuple[str, Any]]]:
     """By option, where it is set and to what; the first one counts, and the others are left as they are written."""
     layers: list[tuple[str, Mapping[str, Any]]] = [
@@ -78,10 +78,9 @@ def settings(
         ("environment", _from_environment(environment, "environment")),
     ]
     if folder is not None:
-        layers.append((".env", _from_environment(dotenv(folder / ".env"), ".env")))
-        layers.append((FILE, _from_toml(folder / FILE)))
-    if served is not None and folder is not None and served.resolve() != folder.resolve():
-        layers.append((str(served / FILE), _from_toml(served / FILE)))
+        layers += _in_folder(folder, ".env", FILE)
+        if home is not None and home.resolve() != folder.resolve():
+            layers += _in_folder(home, str(home / ".env"), str(home / FILE))
     found: dict[str, list[tuple[str, Any]]] = {}
     for option in options():
         for source, layer in layers:
@@ -90,6 +89,14 @@ def settings(
                 places = found.setdefault(option.name, [])
                 places.append((source, value if places else _parsed(option, value, source)))
     return found
+
+
+def _in_folder(folder: Path, variables: str, table: str) -> list[tuple[str, Mapping[str, Any]]]:
+    """What the two files in a folder say; they are named so."""
+    return [
+        (variables, _from_environment(dotenv(folder / ".env"), variables)),
+        (table, _from_toml(folder / FILE)),
+    ]
 
 
 def describe(config: Config) -> str:

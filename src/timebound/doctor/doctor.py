@@ -20,6 +20,7 @@ from timebound.doctor.redis import check_redis
 from timebound.errors import SetupError
 from timebound.http.listener import bind
 from timebound.machine.cores import cores
+from timebound.target import home_of
 
 
 @dataclass(frozen=True)
@@ -35,8 +36,8 @@ class Patient:
 
 def examine(patient: Patient, clock: Clock) -> Iterator[Finding]:
     """Every finding, as soon as it is known; settings that cannot be read end it after the machine."""
-    served = patient.target if patient.target is not None and patient.target.is_dir() else None
-    where = (patient.flags, patient.environment, patient.folder, served)
+    home = None if patient.target is None else home_of(patient.target)
+    where = (patient.flags, patient.environment, patient.folder, home)
     try:
         config, found = resolve(*where), settings(*where)
     except SetupError as error:

@@ -23,7 +23,7 @@ from timebound.importer import describe
 from timebound.lab.curve import Point, body_of, measure, run_as_program
 from timebound.lab.load.processes import pss_mib
 from timebound.model import Model, doubtful_attributes, name_of
-from timebound.target import load_models
+from timebound.target import home_of, load_models
 from timebound.types import ModelInfo
 from timebound.workers.hand import why_unable
 from timebound.workers.members import open_runner
@@ -127,7 +127,7 @@ def main(target: str, threads: str, budget_s: str, chosen: str, device: str) -> 
     try:
         yield Stage("load()")
         start = clock.now()
-        app = read_here(Path(target))
+        app = read_here(home_of(Path(target)))
         named = msgspec.json.decode(chosen)
         models = run_on_device(
             partial(load_models, Path(target), threads=int(threads), **named, device=device, app=app)

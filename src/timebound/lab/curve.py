@@ -19,7 +19,7 @@ from timebound.importer import describe
 from timebound.lab.load.processes import pss_mib
 from timebound.model import Model, body_schema, example_body, name_of
 from timebound.schema import sample
-from timebound.target import load_models
+from timebound.target import home_of, load_models
 from timebound.types import ENGINES, OWN, ModelInfo, Timing
 from timebound.workers.members import open_runner
 from timebound.workers.runner import Runner
@@ -95,7 +95,7 @@ def body_of(model: Model) -> bytes:
 def chosen_model(target: Path, name: str, *, threads: int, engine: str) -> Model:
     """The model of this name, or the only one, loaded; on an engine or in a mode of torch, unless that is empty."""
     chosen = {option_of(engine): {name: engine}} if engine else {}
-    load = partial(load_models, target, threads=threads, app=read_here(target))
+    load = partial(load_models, target, threads=threads, app=read_here(home_of(target)))
     loaded = run_on_device(lambda: load(engines=chosen.get("engine"), modes=chosen.get("torch")))
     models = {name_of(type(model)): model for model in loaded if name in ("", name_of(type(model)))}
     if len(models) != 1:
