@@ -66,7 +66,7 @@ ALLOWED: Mapping[str, set[str]] = {
     },
     "admission": BASE,
     "reading": BASE | {"body", "form", "schema", "store", "workers"},
-    "releases": BASE | {"target", "versions", "work_folder", "workers"},
+    "releases": BASE | {"events", "target", "versions", "work_folder", "workers"},
     "asking": BASE | {"body", "catalogue", "reading", "requests", "tensors"},
     "gateway": BASE
     | NOUNS

@@ -18,6 +18,8 @@ TimeboundError
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class TimeboundError(Exception):
     """Root of everything this package raises on purpose; its text may be shown to people."""
@@ -40,6 +42,8 @@ class RequestError(TimeboundError):
     code = "internal"
     predicted_s: float | None = None
     """How long an answer would have taken from the moment of the decision, where that is why there is none."""
+    run: Any = None
+    """The batch that it was in when it was given up: a `Run`."""
 
     def __init__(self, detail: str, *, code: str | None = None, field: str | None = None) -> None:
         super().__init__(detail)

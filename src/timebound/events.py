@@ -44,6 +44,11 @@ class Refused(msgspec.Struct, frozen=True):
         """How long its answer would have taken from then on, where that is why there is none."""
         return None if self.error is None else self.error.predicted_s
 
+    @property
+    def run(self) -> Run | None:
+        """The batch that it was in when it was given up."""
+        return None if self.error is None else self.error.run
+
 
 class TurnedAway(msgspec.Struct, frozen=True):
     """A client was stopped on its connection, before its request could be given to a model; `code` says why."""
@@ -161,6 +166,26 @@ class HandlersMeasured(msgspec.Struct, frozen=True):
     """Handlers of model archives told of numbers of their own."""
 
     rows: list[Measured]
+
+
+class Reloaded(msgspec.Struct, frozen=True):
+    """The target was loaded again, and these models are served of it."""
+
+    models: list[str]
+
+
+class ReloadFailed(msgspec.Struct, frozen=True):
+    """The target could not be loaded again; `why` says what is wrong with it, and what was served still is."""
+
+    why: str
+
+
+class Divided(msgspec.Struct, frozen=True):
+    """A model's requests are divided anew: the share of each version in percent, and who gets copies."""
+
+    model: str
+    percent: dict[str, float]
+    shadow: list[str]
 
 
 class WorkerUp(msgspec.Struct, frozen=True):

@@ -77,7 +77,7 @@ class Gateway:
         self.clock = MonotonicClock()
         self.events = Events()
         self.catalogue = Catalogue(self.clock)
-        self.releases = Releases(Path(target), self.clock)
+        self.releases = Releases(Path(target), self.clock, self.events)
         self.store = open_store(config, clock=self.clock, events=self.events, loop=loop)
         understudy, fetcher = Understudy(loop), Fetcher(loop)
         self._profile = _profile_file(config, self.releases.target)

@@ -12,6 +12,7 @@ import msgspec
 from timebound import versions
 from timebound.clock import Clock
 from timebound.errors import SetupError
+from timebound.events import Divided, Events, Reloaded, ReloadFailed
 from timebound.target import check_target, each_of, parted, resolved
 from timebound.versions import Traffic
 from timebound.work_folder import enter
@@ -23,12 +24,13 @@ log = logging.getLogger("timebound.server")
 class Releases:
     """What is served of a target, and how each model's requests are divided among its versions."""
 
-    def __init__(self, target: Path, clock: Clock) -> None:
+    def __init__(self, target: Path, clock: Clock, events: Events) -> None:
         check_target(target)
         self.target = resolved(target)
         self.folder: Path | None = None
         """Where the process works, if it is to be entered anew by its name before anything is loaded again."""
         self._clock = clock
+        self._events = events
         self.traffic = self._read_traffic()
         self._turn = asyncio.Lock()  # whoever brings something in, one at a time
         self._next: asyncio.Task[list[str]] | None = None
@@ -67,6 +69,15 @@ class Releases:
             return await self._reload(supervisor)
 
     async def _reload(self, supervisor: Supervisor) -> list[str]:
+        try:
+            names = await self._load(supervisor)
+        except SetupError as error:
+            self._events.emit(ReloadFailed(str(error)))
+            raise
+        self._events.emit(Reloaded(names))
+        return names
+
+    async def _load(self, supervisor: Supervisor) -> list[str]:
         began = self._clock.now()
         self.enter_folder()
         check_target(self.target)
@@ -104,6 +115,9 @@ class Releases:
                 else:
                     file.write_bytes(before)
                 raise
+        total = sum(traffic.split.values())
+        percent = {version: 100 * share / total for version, share in traffic.split.items()}
+        self._events.emit(Divided(model, percent, traffic.shadow))
         return traffic
 
     async def watch(self, supervisor: Supervisor) -> None:

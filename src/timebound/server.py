@@ -27,6 +27,7 @@ from timebound.observe.access import AccessLog
 from timebound.observe.drift import Drift
 from timebound.observe.exports import FORMATS
 from timebound.observe.filter import filter_of
+from timebound.observe.gpus import GpuNumbers
 from timebound.observe.history import History
 from timebound.observe.journal import Journal
 from timebound.observe.life import log_life, warn_if_slow
@@ -89,12 +90,14 @@ class Server:
         self._config = config
         gateway = self.gateway = Gateway(target, config, cores=cores)
         tally = Tally(gateway.events)
+        cards = open_cards(gateway.supervisor.plan.gpus)
+        gpus = None if cards is None else GpuNumbers(cards)
         self.metrics = Metrics(
             gateway.events,
             gateway.gauges(),
             gateway.supervisor.usage,
             gateway.catalogue.models,
-            open_cards(gateway.supervisor.plan.gpus),
+            gpus,
             tally=tally,
             wall=wall,
         )
@@ -111,7 +114,7 @@ class Server:
         versions = Versions(gateway.events, lambda: gateway.catalogue.lots, wall)
         drift = _drift(config, gateway, versions)
         self.metrics.show(drift)
-        self.live = Live(gateway, self.signals.read, wall, tally=tally, drift=drift, versions=versions)
+        self.live = Live(gateway, self.signals.read, wall, tally=tally, drift=drift, versions=versions, gpus=gpus)
         self.metrics.gauges["live_watchers"] = ("Pages that show the server live.", lambda: len(self.live.stream))
         journal, traces, kept = _journal(config, gateway), _traces(config, gateway), None
         if journal is not None:

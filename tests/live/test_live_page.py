@@ -164,6 +164,30 @@ def test_the_page_goes_on_by_itself_and_follows_one_model(serving: Watched, brow
     eventually(lambda: serving.http.post("/votes", json={"x": 1.0}).is_success and browser.run(newest), "its requests")
 
 
+def test_a_page_that_stood_still_shows_what_came_meanwhile_when_it_goes_on(serving: Watched, browser: Browser) -> None:
+    visit(browser, serving)
+    pause = "[...document.querySelectorAll('form.filter button')].find((one) => one.ariaPressed !== null)"
+    browser.run(f"{pause}.click()")
+    before = browser.run("document.querySelector('#decisions .log').innerText")
+    serving.http.post("/takes", json={"s": "a word"}, headers={"X-Request-Id": "while-paused"})
+    eventually(lambda: serving.see("decisions", request="while-paused")["decisions"], "its decision")
+    ticks = len(serving.see("past")["at"])
+    eventually(lambda: len(serving.see("past")["at"]) > ticks + 1, "messages that the page gets")
+    assert browser.run("document.querySelector('#decisions .log').innerText") == before
+    browser.run(f"{pause}.click()")
+    browser.wait_for("document.querySelector('#decisions .log').innerText.includes('while-paused')")
+
+
+def test_a_chart_has_a_line_for_each_reason_that_there_was(serving: Watched, browser: Browser) -> None:
+    serving.http.post("/takes", json={"s": "a word"})
+    counted = "document.querySelectorAll('.chart')[7].innerText"
+    visit(browser, serving)
+    eventually(lambda: "bad_input" in browser.run(counted), "the new reason")
+    assert "overloaded" in browser.run(counted)
+    assert "draining" not in browser.run(counted)
+    assert browser.run("[...document.querySelectorAll('.chart')].filter((one) => one.hidden).length") == 2, "no GPUs"
+
+
 def test_drift_is_on_the_page_and_told_by_the_command(
     serving: Watched, browser: Browser, capsys: pytest.CaptureFixture[str]
 ) -> None:

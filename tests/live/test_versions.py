@@ -77,6 +77,26 @@ def test_requests_are_divided_by_share_and_stay_with_their_version(folder: Path)
         assert {ask(serving, f"after {number}") for number in range(10)} == {"two"}
 
 
+def marks(serving: Serving) -> list[tuple[str, str, str]]:
+    """What the live page marks in its charts, the newest first, workers aside."""
+    kept = serving.operator.get("/v1/live/past").json()["marks"]
+    return [(one["kind"], one["model"], one["detail"]) for one in kept if not one["kind"].startswith("worker")]
+
+
+def test_divisions_reloads_and_failed_reloads_are_marked_on_the_live_page(folder: Path) -> None:
+    with Serving(folder) as serving:
+        eventually(lambda: marks(serving) == [("model", "word", "2")], "its version")
+        assert main(["traffic", "word", "1=1", "2=3", "--url", serving.url]) == 0
+        eventually(lambda: ("model", "word", "1") in marks(serving), "the version that came")
+        assert {("divided", "word", "1 25 %, 2 75 %"), ("reload", "", "word, word@1")} <= set(marks(serving))
+        assert marks(serving).count(("model", "word", "2")) == 1, "it was served before"
+        (folder / "word" / "2" / "app.py").write_text("1 / 0")
+        assert serving.operator.post("/v1/reload").status_code == 409
+        kind, _, why = marks(serving)[0]
+        assert kind == "reload_failed"
+        assert "ZeroDivisionError" in why
+
+
 def test_each_rollback_goes_one_release_further_back(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(folder, 3, "three")
     numbers = iter(range(10_000))

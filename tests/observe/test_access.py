@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from timebound.errors import DeadlineMissed
 from timebound.events import Answered, Events, Refused
 from timebound.observe.access import AccessLog, hashed
 from timebound.types import ModelInfo, Outcome, Quality, Question, Result, Run, Source
@@ -51,6 +52,14 @@ def test_a_refusal_is_one_line_with_its_code(caplog: pytest.LogCaptureFixture) -
     (line,) = logged(caplog, REFUSED)
     fields = ("model", "status", "code", "ms", "request_id")
     assert [line[field] for field in fields] == ["m", 429, "queue_full", 0.1, "r2"]
+
+
+def test_a_refusal_in_a_batch_names_it(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    missed = DeadlineMissed("the deadline came while it was computed")
+    missed.run = Run(7, "m", "slot 1.0", 2, "best_rate", 100.0, 0.012, 100.4)
+    (line,) = logged(caplog, Refused("m", "r2", "deadline_missed", 504, 0.1, error=missed))
+    assert (line["batch_id"], line["slot"]) == (7, "slot 1.0")
 
 
 def test_stop_writes_what_is_left_in_order(caplog: pytest.LogCaptureFixture) -> None:

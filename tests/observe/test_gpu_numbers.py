@@ -6,6 +6,7 @@ from tests.live.serving import eventually
 
 from timebound.events import Events
 from timebound.machine.nvml import Card
+from timebound.observe.gpus import GpuNumbers
 from timebound.observe.metrics import Metrics
 
 
@@ -26,7 +27,7 @@ class Two:
 
 def test_each_gpu_is_shown_as_it_was_read_last() -> None:
     cards = Two()
-    metrics = Metrics(Events(), {}, cards=cards)
+    metrics = Metrics(Events(), {}, gpus=GpuNumbers(cards))
     eventually(lambda: cards.reads, "the first look")
     eventually(lambda: b'timebound_gpu_busy_ratio{gpu="3"} 0.5' in metrics.render()[0], "what it saw")
     text = metrics.render()[0].decode()
@@ -36,7 +37,7 @@ def test_each_gpu_is_shown_as_it_was_read_last() -> None:
 
 def test_gpus_that_cannot_be_read_are_not_shown() -> None:
     cards = Two()
-    metrics = Metrics(Events(), {}, cards=cards)
+    metrics = Metrics(Events(), {}, gpus=GpuNumbers(cards))
     eventually(lambda: b'gpu="0"' in metrics.render()[0], "the first look")
     cards.is_there = False
     eventually(lambda: b'gpu="0"' not in metrics.render()[0], "their leaving")

@@ -4,16 +4,34 @@ from __future__ import annotations
 
 import asyncio
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import pytest
+from tests.live.serving import eventually
 
+from timebound.catalogue import Catalogue
 from timebound.clock import ManualClock
 from timebound.errors import Refusal
-from timebound.events import Answered, BatchFinished, BatchLost, BatchStarted, Events, Refused, WorkerDown
+from timebound.events import (
+    Answered,
+    BatchesShrunk,
+    BatchFinished,
+    BatchLost,
+    BatchStarted,
+    Divided,
+    Events,
+    Refused,
+    Reloaded,
+    ReloadFailed,
+    TurnedAway,
+    WorkerDown,
+)
+from timebound.machine.nvml import Card
 from timebound.observe.drift import Drift
+from timebound.observe.gpus import GpuNumbers
 from timebound.observe.live import Live
+from timebound.observe.pace import REASONS
 from timebound.observe.versions import Versions
 from timebound.types import Loss, ModelInfo, Outcome, Quality, Question, Report, Result, Run, Source, Timing
 
@@ -25,16 +43,18 @@ RUN = Run(7, "m", "slot 1.0", 2, "best_rate", 100.0, 0.012, 100.4)
 class World:
     """A live view of a gateway that does nothing but tell."""
 
-    def __init__(self) -> None:
+    def __init__(self, gpus: GpuNumbers | None = None) -> None:
+        self.usage = {"1": (5e6, 0.0)}
         self.clock, self.events = ManualClock(100.0), Events()
         worker = {"worker": 1, "slots": 1, "is_up": True, "is_understudy": False}
         gateway = SimpleNamespace(
             clock=self.clock,
             events=self.events,
             requests=SimpleNamespace(queued=lambda: 3, waiting=4, margin_s=0.01),
-            supervisor=SimpleNamespace(usage=lambda: {"1": (5e6, 0.0)}, describe=lambda: [worker]),
-            catalogue=SimpleNamespace(models={}, listen=lambda added, removed: None),
+            supervisor=SimpleNamespace(usage=lambda: self.usage, describe=lambda: [worker]),
+            catalogue=Catalogue(self.clock),
         )
+        self.catalogue = gateway.catalogue
         signals = {"load_ratio": 0.5, "in_time_ratio": 1.0, "utilisation": 0.25, "queue_seconds": 0.125}
 
         def wall() -> float:
@@ -42,16 +62,18 @@ class World:
 
         self.drift = Drift(self.events, models={}, wall=wall)
         versions = Versions(self.events, dict, wall)
-        self.live = Live(gateway, lambda: signals, wall, drift=self.drift, versions=versions)
+        self.live = Live(gateway, lambda: signals, wall, drift=self.drift, versions=versions, gpus=gpus)
 
     def answer(self, name: str = "r", seconds: float = 0.02, **facts: Any) -> None:
         question = Question(name, "m", b"", 100.0, 100.5)
         result = Result(Outcome(b""), **{"queue_s": 0.004, "timing": TIMING, "run": RUN, **facts})
         self.events.emit(Answered(question, result, 200, seconds))
 
-    def refuse(self, name: str, code: str = "overloaded", predicted_s: float | None = 0.7) -> None:
+    def refuse(
+        self, name: str, code: str = "overloaded", predicted_s: float | None = 0.7, run: Run | None = None
+    ) -> None:
         error = Refusal("no", code=code)
-        error.predicted_s = predicted_s
+        error.predicted_s, error.run = predicted_s, run
         question = Question(name, "m", b"", 100.0, 100.5)
         self.events.emit(Refused("m", name, code, 429, 0.003, question=question, error=error))
 
@@ -97,10 +119,8 @@ def test_a_model_that_is_asked_late_has_a_past_as_long_as_the_others() -> None:
 
 def test_models_that_are_gone_make_room_for_others_and_their_charts_do_not_pile_up() -> None:
     world = World()
-    served = world.live._gateway.catalogue.models
     for number in range(100):
-        served.clear()
-        served[f"m{number}"] = ModelInfo(name=f"m{number}")
+        world.catalogue.update([ModelInfo(name=f"m{number}")], {})
         world.events.emit(Answered(Question("r", f"m{number}", b"", 0.0, 1.0), Result(Outcome(b"")), 200, 0.02))
         world.turn()
         assert world.live.past(f"m{number}")["columns"]["asked"][-1] == 1
@@ -174,7 +194,86 @@ def test_what_changes_leaves_a_mark() -> None:
     world.events.emit(WorkerDown(3, 99, -9, was_asked=False))
     world.events.emit(WorkerDown(4, 98, 0, was_asked=True))
     world.events.emit(BatchLost("m", 2, Loss.CRASHED, RUN))
-    assert [mark["kind"] for mark in world.live.past()["marks"]] == ["batch_lost", "worker_down"]
+    world.events.emit(BatchesShrunk("m@2", 8))
+    world.events.emit(Reloaded(["m", "other"]))
+    world.events.emit(ReloadFailed("app.py cannot be read: " + "x" * 1000))
+    world.events.emit(Divided("m", {"1": 87.5, "2": 12.5}, ["3"]))
+    marks = world.live.past()["marks"]
+    assert [mark.kind for mark in marks] == [
+        "divided", "reload_failed", "reload", "shrunk", "batch_lost", "worker_down",
+    ]  # fmt: skip
+    assert [mark.detail for mark in marks if mark.kind in ("divided", "reload", "shrunk")] == [
+        "1 87.5 %, 2 12.5 %, 3 +", "m, other", "8",
+    ]  # fmt: skip
+    assert max(len(mark.detail) for mark in marks) == 200
+
+
+def test_only_versions_that_come_or_go_are_marked_and_a_reload_of_all_marks_none_as_new() -> None:
+    world = World()
+
+    def marked() -> list[tuple[str, str, str]]:
+        before = len(world.live.past()["marks"])
+        world.turn()
+        marks = world.live.past()["marks"]
+        return sorted((mark.kind, mark.model, mark.detail) for mark in marks[: len(marks) - before])
+
+    one, two = ModelInfo(name="m", version="1"), ModelInfo(name="m@2", version="2")
+    world.catalogue.update([one, ModelInfo(name="other")], {})
+    assert marked() == [("model", "m", "1"), ("model", "other", "1")]
+    world.catalogue.update([one, ModelInfo(name="other")], {})
+    assert marked() == [], "a reload"
+    world.catalogue.update([one, two, ModelInfo(name="other")], {})
+    assert marked() == [("model", "m", "2")]
+    world.catalogue.update([ModelInfo(name="m", version="2"), ModelInfo(name="other")], {})
+    assert marked() == [("model_gone", "m", "1")], "the second version is the main one now, and was served before"
+    world.catalogue.update([ModelInfo(name="m", version="2")], {})
+    assert marked() == [("model_gone", "other", "1")]
+
+
+def test_every_refusal_has_a_column_also_of_clients_that_were_stopped_on_their_connection() -> None:
+    world = World()
+    for code in REASONS:
+        world.refuse(code, code)
+    world.refuse("x", "of another kind")
+    world.events.emit(TurnedAway("too_many_connections"))
+    world.events.emit(TurnedAway("tls_handshake"))
+    world.turn()
+    last = {name: column[-1] for name, column in world.live.past()["columns"].items()}
+    assert {name.removeprefix("code_"): count for name, count in last.items() if name.startswith("code_")} == {
+        **dict.fromkeys(REASONS, 1), "too_many_connections": 2, "other": 2,
+    }  # fmt: skip
+    assert (last["turned_away"], last["asked"]) == (2, len(REASONS) + 1)
+    world.turn()
+    assert world.live.past()["columns"]["turned_away"] == [2, 0]
+
+
+def test_workers_have_the_cores_they_use_and_gpus_a_past_of_their_own() -> None:
+    class Two:
+        names: ClassVar[list[str]] = ["0", "3"]
+
+        def read(self) -> list[Card]:
+            return [Card("a", 0.25, 10_000_000, 100), Card("b", 0.5, 20_000_000, 200)]
+
+    gpus = GpuNumbers(Two())
+    world = World(gpus)
+    eventually(gpus.read, "the first look")
+    world.turn()
+    world.usage = {"1": (5e6, 0.75)}
+    world.turn()
+    assert [worker["cores"] for worker in world.live.past()["workers"]] == [0.75]
+    columns = world.live.past()["columns"]
+    assert (columns["gpu_0_busy"], columns["gpu_3_mb"]) == ([0.25, 0.25], [20.0, 20.0])
+    assert "gpu_0_busy" not in world.live.past("m")["columns"]
+
+
+def test_a_request_that_is_given_up_in_a_batch_is_told_with_that_batch() -> None:
+    world = World()
+    world.refuse("inside", "deadline_missed", None, run=RUN)
+    (made,) = world.live.decided(reason="deadline_missed", model="", request="", most=5)
+    assert (made["batch"], made["size"], made["predicted_ms"]) == (7, 2, 12.0)
+    found = world.live.request("inside")
+    assert found is not None
+    assert (found["batch"], found["slot"]) == (7, "slot 1.0")
 
 
 def test_everybody_who_watches_gets_the_same_bytes_and_who_is_behind_is_let_go() -> None:

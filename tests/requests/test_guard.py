@@ -44,6 +44,18 @@ def test_the_guard_tells_where_the_time_went() -> None:
     }
 
 
+def test_who_is_given_up_in_a_batch_is_told_with_that_batch_and_who_waits_with_none() -> None:
+    world = World()
+    world.up("a")
+    world.submit("computed")
+    world.loop.run_due()
+    world.submit("queued")
+    world.loop.advance(1.0)
+    runs = {name: error.run for name, error in world.delivered if isinstance(error, DeadlineMissed)}
+    assert runs["queued"] is None
+    assert (runs["computed"].slot, runs["computed"].size) == ("a", 1)
+
+
 def test_a_hundredth_of_a_long_limit_is_kept_free() -> None:
     world = World()
     world.submit("one", timeout_s=1.5)

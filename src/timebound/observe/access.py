@@ -57,11 +57,12 @@ class AccessLog:
         found: dict[str, object] = {}
         if question is not None and question.key and self._keys != "none":
             found["key"] = question.key if self._keys == "plain" else hashed(question.key)
-        if isinstance(event, Refused):
-            return found
-        outcome, run = event.result.outcome, event.result.run
+        run = event.run if isinstance(event, Refused) else event.result.run
         if run is not None:
             found |= {"batch_id": run.id, "slot": run.slot}
+        if isinstance(event, Refused):
+            return found
+        outcome = event.result.outcome
         info = self._models.get(event.request.model)
         found["answer_bytes"] = len(outcome.body)
         if info is not None and info.keep_inputs and not outcome.code:

@@ -70,7 +70,7 @@ class Past(msgspec.Struct, frozen=True, gc=False):
         return cls(
             event.request_id, event.model, "" if asked is None else asked.version, event.status,
             inf if asked is None else asked.deadline - asked.arrived, event.seconds, event.code, "",
-            predicted_s=event.predicted_s,
+            predicted_s=event.predicted_s, run=event.run,
         )  # fmt: skip
 
     def parts(self) -> Iterator[tuple[str, float]]:
@@ -127,7 +127,8 @@ class Decisions:
             )  # fmt: skip
 
     def _refused(self, event: Refused) -> None:
-        question, predicted_s = event.question, event.predicted_s
+        question, run = event.question, event.run
+        predicted_s = event.predicted_s if run is None else run.predicted_s
         limit_s = inf if question is None else question.deadline - question.arrived
         version = "" if question is None else question.version
         self._past.put(Past.of(event))
@@ -135,7 +136,8 @@ class Decisions:
             Decision(
                 self._now(), "refused" if event.status in (429, 503, 504) else "failed", event.code, event.model,
                 event.request_id, version, event.status, _ms(event.seconds), None if limit_s == inf else _ms(limit_s),
-                None if predicted_s is None else _ms(predicted_s),
+                None if predicted_s is None else _ms(predicted_s), None if run is None else run.id,
+                0 if run is None else run.size,
             )
         )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""How busy and how full the GPUs are, for metrics: read by a thread of its own while somebody scrapes."""
+"""How busy and how full the GPUs are, for metrics and the live page: read by a thread of its own when they ask."""
 
 from __future__ import annotations
 
@@ -34,16 +34,26 @@ class Cards(Protocol):
 
 
 class GpuNumbers(Collector):
-    """Shows what was read last; each scrape has them read again, for the next one."""
+    """Shows what was read last; whoever looks has them read again, for who looks next."""
 
     def __init__(self, cards: Cards) -> None:
         self._cards = cards
         self._last: Sequence[Card] = ()
         self._asked = threading.Event()
-        self._asked.set()
-        threading.Thread(target=self._read, name="gpus", daemon=True).start()
+        self._asked.set()  # the first look finds something
+        threading.Thread(target=self._run, name="gpus", daemon=True).start()
 
-    def _read(self) -> None:
+    @property
+    def names(self) -> list[str]:
+        """Of the GPUs that are read."""
+        return self._cards.names
+
+    def read(self) -> list[tuple[str, Card]]:
+        """Each GPU by its name, as it was read last; they are read again, for who asks next."""
+        self._asked.set()
+        return list(zip(self._cards.names, self._last, strict=False))
+
+    def _run(self) -> None:
         while True:
             self._asked.wait()
             self._asked.clear()
@@ -57,9 +67,8 @@ class GpuNumbers(Collector):
         busy = GaugeMetricFamily("timebound_gpu_busy_ratio", "Share of time in which a GPU computes.", labels=["gpu"])
         used = GaugeMetricFamily("timebound_gpu_memory_used_bytes", "Memory of a GPU in use.", labels=["gpu"])
         total = GaugeMetricFamily("timebound_gpu_memory_bytes", "Memory of a GPU.", labels=["gpu"])
-        for name, card in zip(self._cards.names, self._last, strict=False):
+        for name, card in self.read():
             busy.add_metric([name], card.busy)
             used.add_metric([name], card.used_bytes)
             total.add_metric([name], card.total_bytes)
-        self._asked.set()
         yield from (busy, used, total)

@@ -9,27 +9,28 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from itertools import islice
+from math import nan
 from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
 
-from timebound.events import BatchLost, BatchStarted, Events, Quarantined, WorkerDown, WorkerUp
+from timebound.events import BatchStarted, Events, TurnedAway
 from timebound.observe.decisions import Decision, Decisions, budget
 from timebound.observe.drift import Drift
+from timebound.observe.gpus import GpuNumbers
+from timebound.observe.marks import Marks
 from timebound.observe.pace import KEPT_S, Pace
-from timebound.observe.rings import Recent, Ring
+from timebound.observe.rings import Ring
 from timebound.observe.stream import Stream
 from timebound.observe.tally import Since, Tally
 from timebound.observe.timeline import Over, Timeline, shown
 from timebound.observe.versions import Versions
-from timebound.types import ModelInfo
 
 _STANDING = ("load", "in_time_ratio", "utilisation", "queue_s", "queued", "waiting", "margin_ms", "gateway_cpu",
              "worker_cpu", "memory_mb")  # fmt: skip
 _MOST_MODELS = 32
 """Further ones are counted in the total alone."""
-_MOST_MARKS = 256
 _MOST_TOLD = 60
 """Batches and decisions in one message; the pages ask for the others if they need them."""
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -57,6 +58,7 @@ class Live:
         drift: Drift,
         versions: Versions,
         tally: Tally | None = None,
+        gpus: GpuNumbers | None = None,
     ) -> None:
         self._gateway = gateway
         self._signals = signals
@@ -67,22 +69,22 @@ class Live:
         self._since = Since(tally or Tally(events))
         self._all = Pace()
         self._models: dict[str, Pace] = {}
-        self._standing = Ring(_STANDING, KEPT_S)
+        self._gpus = gpus
+        of_gpus = () if gpus is None else tuple(f"gpu_{n}_{what}" for n in gpus.names for what in ("busy", "mb"))
+        self._standing = Ring((*_STANDING, *of_gpus), KEPT_S)
         self._times = Ring(("at",), KEPT_S)
         self.timeline = Timeline(events)
         self.decisions = Decisions(events, gateway.clock.now)
-        self._marks: Recent[dict[str, Any]] = Recent(_MOST_MARKS)
+        self.marks = Marks(events, gateway.catalogue.models, wall)
         self.stream = Stream()
-        self._stood = [0.0] * len(_STANDING)
+        self._stood = [0.0] * len(self._standing.names)
         self._used: dict[str, float] = {}
         self._used_at = gateway.clock.now()
-        self._told_batches = self._told_decisions = self._told_marks = -1
+        self._cores: dict[str, float] = {}
+        """By worker, over the last second."""
+        self._told_batches = self._told_decisions = -1
         events.on(BatchStarted, self._started)
-        events.on(BatchLost, lambda event: self._mark("batch_lost", event.model, str(event.loss)))
-        events.on(Quarantined, lambda event: self._mark("quarantined", event.model, ""))
-        events.on(WorkerUp, lambda event: self._mark("worker_up", "", str(event.worker)))
-        events.on(WorkerDown, self._worker_down)
-        gateway.catalogue.listen(self._added, lambda name, successor: self._mark("model_gone", name, ""))
+        events.on(TurnedAway, lambda event: self._all.stopped(event.code))
 
     # ------------------------------------------------------------------ events
 
@@ -107,16 +109,6 @@ class Live:
         model = event.model.partition("@")[0]
         (self._models.get(model) or self._pace(model)).started(event)
 
-    def _worker_down(self, event: WorkerDown) -> None:
-        if not event.was_asked:
-            self._mark("worker_down", "", str(event.worker))
-
-    def _added(self, info: ModelInfo) -> None:
-        self._mark("model", info.base, info.version)
-
-    def _mark(self, kind: str, model: str, detail: str) -> None:
-        self._marks.put({"at": round(self._wall(), 3), "kind": kind, "model": model, "detail": detail})
-
     # ------------------------------------------------------------------ once a second
 
     def tick(self, now: float) -> None:
@@ -134,30 +126,42 @@ class Live:
         self._standing.put(self._stood)
         self.versions.tick()
         for alarm in self.drift.news():
-            self._mark("drift", alarm.model, alarm.signal)
+            self.marks.put("drift", alarm.model, alarm.signal)
+        self.marks.tick()
+        news = list(self.marks.news())
         if self.stream:
-            self.stream.tell(b"data: " + msgspec.json.encode(self._second(now)) + b"\n\n")
+            self.stream.tell(b"data: " + msgspec.json.encode(self._second(now) | {"marks": news}) + b"\n\n")
         self._told_batches = self.timeline.recent.count - 1
         self._told_decisions = self.decisions.recent.count - 1
-        self._told_marks = self._marks.count - 1
 
     def _stand(self, now: float) -> list[float]:
         requests, signals = self._gateway.requests, self._signals()
         used: dict[str, tuple[float, float]] = self._gateway.supervisor.usage()
         seconds = {worker: cpu_s for worker, (_, cpu_s) in used.items()} | {"": time.process_time()}
         passed_s = max(1e-3, now - self._used_at)
-        cores = {name: max(0.0, value - self._used.get(name, value)) / passed_s for name, value in seconds.items()}
+        cores = self._cores = {
+            name: max(0.0, value - self._used.get(name, value)) / passed_s for name, value in seconds.items()
+        }
         self._used, self._used_at = seconds, now
         held = sum(memory for memory, _ in used.values()) + _own_memory()
         return [
             signals["load_ratio"], signals["in_time_ratio"], signals["utilisation"], signals["queue_seconds"],
             requests.queued(), requests.waiting, round(requests.margin_s * 1e3, 2), round(cores.pop(""), 3),
-            round(sum(cores.values()), 3), round(held / 1e6, 1),
+            round(sum(cores.values()), 3), round(held / 1e6, 1), *self._of_gpus(),
         ]  # fmt: skip
+
+    def _of_gpus(self) -> list[float]:
+        if self._gpus is None:
+            return []
+        cards = dict(self._gpus.read())
+        busy_and_mb = [
+            (cards[n].busy, cards[n].used_bytes / 1e6) if n in cards else (nan, nan) for n in self._gpus.names
+        ]
+        return [round(number, 3) for both in busy_and_mb for number in both]
 
     def _second(self, now: float) -> dict[str, Any]:
         ahead = self._wall() - now
-        standing = dict(zip(_STANDING, self._stood, strict=True))
+        standing = dict(zip(self._standing.names, self._stood, strict=True))
         left_out = max(0, self.timeline.recent.count - 1 - self._told_batches - _MOST_TOLD)
         recent = islice(self.timeline.recent.newest(self._told_batches), _MOST_TOLD)
         batches = [self._batch(ran, ahead) for _, ran in recent]
@@ -170,7 +174,6 @@ class Live:
             "batches": batches,
             "batches_left_out": left_out,
             "decisions": decisions,
-            "marks": [mark for _, mark in self._marks.newest(self._told_marks)],
             **self.workers(now),
         }
 
@@ -190,7 +193,7 @@ class Live:
             "columns": columns,
             "models": sorted(self._models),
             "deadlines_ms": self._deadlines(),
-            "marks": [mark for _, mark in self._marks.newest()],
+            "marks": self.marks.all(),
             "batches": [self._batch(ran, ahead) for _, ran in newest(self.timeline.recent.count - 301)],
             **self.workers(now),
         }
@@ -198,7 +201,10 @@ class Live:
     def workers(self, now: float) -> dict[str, Any]:
         """Workers, and what each slot does."""
         ahead, running = self._wall() - now, self.timeline.running
-        workers = self._gateway.supervisor.describe()
+        workers = [
+            {**one, "cores": round(self._cores.get(str(one["worker"]), 0.0), 3)}
+            for one in self._gateway.supervisor.describe()
+        ]
         slots = []
         for worker in workers:
             for place in range(0 if worker["is_understudy"] else worker["slots"]):

@@ -29,7 +29,7 @@ from timebound.events import (
     WorkerUp,
 )
 from timebound.observe.families import Counts, Families
-from timebound.observe.gpus import Cards, GpuNumbers
+from timebound.observe.gpus import GpuNumbers
 from timebound.observe.handlers import HandlerNumbers
 from timebound.observe.named import Named
 from timebound.observe.steps import Steps
@@ -58,7 +58,7 @@ class Metrics(Collector):
         gauges: dict[str, tuple[str, Callable[[], float]]],
         workers: Usage = dict,
         models: Mapping[str, ModelInfo] | None = None,
-        cards: Cards | None = None,
+        gpus: GpuNumbers | None = None,
         *,
         tally: Tally | None = None,
         wall: Callable[[], float] = float,
@@ -116,7 +116,7 @@ class Metrics(Collector):
         events.on(Unprepared, lambda event: self._steps.met_unprepared(self._named(event.model)))
         events.on(Kept, lambda event: self._write_lag[event.model,].add(event.seconds))
         events.on(WorkerDown, self._worker_down)
-        self._registry = self._register(HandlerNumbers(events), *([] if cards is None else [GpuNumbers(cards)]))
+        self._registry = self._register(HandlerNumbers(events), *([] if gpus is None else [gpus]))
 
     def _register(self, *others: Collector) -> CollectorRegistry:
         registry = CollectorRegistry()

@@ -13,12 +13,13 @@ KEPT_S = 600
 
 REASONS = (
     "overloaded", "queue_full", "deadline_unreachable", "too_late", "deadline_missed", "rate_limited", "client_busy",
-    "not_ready", "draining", "model_failed", "crashes_worker", "bad_input",
+    "not_ready", "draining", "memory_full", "too_many_connections", "slow_client", "unauthorized", "store_unavailable",
+    "model_failed", "crashes_worker", "bad_input",
 )  # fmt: skip
-"""Codes with a column of their own; all others share one."""
+"""Codes with a column of their own; all others share one. Pages have a line for each that there was, in this order."""
 COUNTED = (
     "asked", "due", "in_time", "full", "partial", "fallback", "computed", "joined", "stored", "refused", "failed",
-    "batches", "items", *(f"code_{code}" for code in REASONS), "code_other",
+    "turned_away", "batches", "items", *(f"code_{code}" for code in REASONS), "code_other",
 )  # fmt: skip
 MEASURED = ("p50_ms", "p95_ms", "p99_ms")
 
@@ -34,6 +35,7 @@ class Pace:
 
     def _clear(self) -> None:
         self._seen: defaultdict[Seen, int] = defaultdict(int)
+        self._stopped: defaultdict[str, int] = defaultdict(int)
         self._batches = self._items = 0
         self._latencies = [0] * (len(FINE) + 1)
         self._timed = 0
@@ -42,6 +44,8 @@ class Pace:
         """Count also what another counted in this second."""
         for key, count in other._seen.items():
             self._seen[key] += count
+        for code, count in other._stopped.items():
+            self._stopped[code] += count
         self.time(other._latencies)
         self._batches += other._batches
         self._items += other._items
@@ -67,17 +71,24 @@ class Pace:
         self._batches += 1
         self._items += event.size
 
+    def stopped(self, code: str) -> None:
+        """A client was stopped on its connection: it asked nothing yet."""
+        self._stopped[code] += 1
+
     def _sorted(self) -> dict[str, int]:
         """What was counted, by column."""
         counts = dict.fromkeys(COUNTED, 0)
         counts["batches"], counts["items"] = self._batches, self._items
+        counts["turned_away"] = sum(self._stopped.values())
+        for code, count in self._stopped.items():
+            counts[_column(code)] += count
         for kind, count in self._seen.items():
             counts["asked"] += count
             counts["due"] += count * (kind.in_time is not None)
             counts["in_time"] += count * bool(kind.in_time)
             if kind.code:
                 counts["refused" if kind.status in (429, 503, 504) else "failed"] += count
-                counts[f"code_{kind.code}" if f"code_{kind.code}" in counts else "code_other"] += count
+                counts[_column(kind.code)] += count
             else:
                 counts[str(kind.quality)] += count
                 counts[str(kind.source)] += count
@@ -92,3 +103,7 @@ class Pace:
             if reached >= wanted and found:
                 return round(FINE[min(place, len(FINE) - 1)] * 1e3, 3)
         return nan
+
+
+def _column(code: str) -> str:
+    return f"code_{code}" if code in REASONS else "code_other"

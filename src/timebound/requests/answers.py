@@ -15,6 +15,7 @@ from timebound.events import Degraded, Events
 from timebound.requests.attempts import Attempts, deliver
 from timebound.requests.claims import is_worth_keeping
 from timebound.requests.crowd import MANY, Crowd
+from timebound.requests.floor import Floor
 from timebound.requests.margin import EVERY_S
 from timebound.requests.request import Attempt, Phase, Request
 from timebound.scheduler.scheduler import Scheduler
@@ -44,18 +45,18 @@ class Answers(Attempts):
         *,
         helper: Helper,
         events: Events,
-        is_moving: Callable[[float], bool],
+        floor: Floor,
         **wiring: Any,
     ) -> None:
         super().__init__(scheduler, **wiring)
         self._helper = helper
         self._events = events
-        self._is_moving = is_moving
+        self._floor = floor
         self._crowd = Crowd()
 
     def _beat(self, late_s: float, now: float) -> None:
         super()._beat(late_s, now)
-        if len(self._guarded) > MANY and not self._is_moving(now):
+        if len(self._guarded) > MANY and not self._floor.is_moving(now):
             for attempt in self._crowd.due(self._guarded.values(), now + EVERY_S):
                 self.give_best(attempt, "guard")
 
@@ -169,7 +170,9 @@ class Answers(Attempts):
             elif request.phase is Phase.FETCHING:
                 where = "while what it needs was fetched"
             missed = DeadlineMissed(f"the deadline came {where}")
-            if request.phase is Phase.QUEUED:
+            if request.phase is Phase.RUNNING:
+                missed.run = self._floor.run_of(request)
+            elif request.phase is Phase.QUEUED:
                 missed.predicted_s = self._scheduler.retry_after_s(self._clock.now())
             return missed
         wait_s = self._scheduler.retry_after_s(self._clock.now()) if retry_after_s is None else retry_after_s

@@ -88,7 +88,7 @@ class Dispatcher(Staff):
             margin_s=margin_s,
             claims=self._claims,
             is_busy=self._floor.watched,
-            is_moving=self._floor.is_moving,
+            floor=self._floor,
             max_queue=max_queue,
         )
         self.unwaited = self._answers.unwaited

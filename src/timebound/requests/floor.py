@@ -65,6 +65,11 @@ class Floor:
         """How many can take batches, now or after the one they have."""
         return len(self.free) + len(self.running) - len(self.leaving)
 
+    def run_of(self, request: Request) -> Run | None:
+        """The batch that this request is in now; looked for only where a request is given up while it runs."""
+        sents = (sent for sent in self.running.values() if any(request is one for one in sent.requests))
+        return next((sent.run for sent in sents), None)
+
     def lose(self, slot: Slot) -> Sent | None:
         """It is gone, and with it the batch it ran, if it ran one."""
         self.free.pop(slot, None)

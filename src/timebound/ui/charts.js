@@ -12,12 +12,13 @@ export const timeOf = (seconds) => clock.format(new Date(seconds * 1000));
 /** Colours as the style sheet has them now: they change with the scheme. */
 export const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-/** A chart: `lines` are [column, title, colour]; `read(column, place)` gives a value; `show` makes it text. */
-export function chart(title, lines, { read, show, top = null }) {
+/** A chart: `lines` gives [column, title, colour, dashes], none if there is nothing to show now; `read(column, place)` gives a value; `show` makes it text. */
+export function chart(title, named, { read, show, top = null }) {
+  let lines = null;
   const box = h("div", { class: "plot", role: "img" });
   const legend = h("p", { class: "legend quiet" });
   const body = h("tbody");
-  const head = h("tr", {}, h("th", { scope: "col" }, say("time")), lines.map(([, name]) => h("th", { scope: "col" }, name)));
+  const head = h("tr");
   const table = h(
     "details",
     {},
@@ -28,7 +29,16 @@ export function chart(title, lines, { read, show, top = null }) {
   let plot = null;
   let last = null;
 
+  const choose = () => {
+    const wanted = named();
+    if (wanted.join() === lines?.join()) return;
+    lines = wanted;
+    forget();
+    element.hidden = !lines.length;
+    head.replaceChildren(...[say("time"), ...lines.map(([, name]) => name)].map((name) => h("th", { scope: "col" }, name)));
+  };
   const draw = (at, marks, from) => {
+    choose();
     const columns = lines.map(([column]) => at.map((_, place) => read(column, place)));
     last = { at, columns };
     const width = Math.floor(box.clientWidth);
@@ -65,7 +75,7 @@ export function chart(title, lines, { read, show, top = null }) {
       { stroke: colour("--quiet"), grid: { show: false }, ticks: { show: false }, size: 26, space: 70, values: (_, all) => all.map((at) => clock.format(new Date(at * 1000)).slice(0, 5)) },
       { stroke: colour("--quiet"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false }, size: 56, values: (_, all) => all.map(show) },
     ],
-    series: [{}, ...lines.map(([, name, ink]) => ({ label: name, stroke: colour(ink), width: 1.5, points: { show: false }, spanGaps: false }))],
+    series: [{}, ...lines.map(([, label, ink, dash]) => ({ label, stroke: colour(ink), width: 1.5, dash, points: { show: false } }))],
     hooks: {
       init: [(made) => void (made.marks = marks)],
       draw: [

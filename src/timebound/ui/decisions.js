@@ -9,7 +9,7 @@ import { say } from "./words.js";
 const SHOWN = 100;
 const KINDS = ["batch", "refused", "failed", "partial", "fallback", "joined", "stored", "late"];
 const REASONS = [
-  "overloaded", "queue_full", "deadline_unreachable", "too_late", "deadline_missed", "rate_limited", "guard", "backlog",
+  "overloaded", "queue_full", "deadline_unreachable", "too_late", "deadline_missed", "rate_limited", "client_busy", "memory_full", "guard", "backlog",
   "all_waiting", "best_rate", "split", "tight_deadline", "early_drop", "newest_first", "try_larger", "long_shot",
 ]; // prettier-ignore
 

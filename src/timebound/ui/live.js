@@ -13,12 +13,14 @@ import { versionsPanel } from "./versions.js";
 import { say } from "./words.js";
 
 const KEPT = 600;
+const MARKS = 256;
 const AGAIN_MS = 2000;
 const find = (id) => document.getElementById(id);
 
 const state = { at: [], columns: {}, marks: [], deadlines: {}, models: [], model: "", shown_s: 600, isPaused: false, slots: [], workers: [] };
 const number = (value) => (value === null || value === undefined || Number.isNaN(value) ? "–" : String(Number(value.toPrecision(3))));
 const percent = (value) => (value === null || value === undefined ? "–" : `${Number((100 * value).toPrecision(4))} %`);
+const megabytes = (mb) => (mb === null ? "–" : bytes(mb * 1e6));
 const value = (column, place) => state.columns[column]?.[place] ?? null;
 const ratio = (over, under, place) => {
   const below = value(under, place);
@@ -31,8 +33,15 @@ const special = {
   deadline: () => deadline(),
 };
 const at = (column, place) => (special[column] ? special[column](place) : value(column, place));
-const CODES = ["overloaded", "queue_full", "deadline_unreachable", "too_late", "deadline_missed", "model_failed", "bad_input", "other"];
 const INKS = ["--bad", "--warn", "--finish", "--prepare", "--accent", "--infer", "--queue", "--quiet"];
+/** A line for each column of this form, of which the page only learns from the server; `[, name]` of the form is its title. */
+const columns = (form, isWanted = () => true) =>
+  Object.keys(state.columns)
+    .map((name) => form.exec(name))
+    .filter(Boolean)
+    .map(([column, name], n) => [column, name === "other" ? say("other") : name, INKS[n % 8], n < 8 ? [] : [5, 3]])
+    .filter(([column]) => isWanted(state.columns[column]));
+const refusals = () => columns(/^code_(.*)/, (counts) => counts.some(Boolean));
 
 const charts = [
   ["requests", [["asked", say("asked"), "--prepare"], ["in_time", say("in_time"), "--infer"]], number],
@@ -42,11 +51,13 @@ const charts = [
   ["batch_size", [["batch", say("batch_line"), "--prepare"]], number, 2],
   ["quality", [["full", say("full"), "--infer"], ["partial", say("partial"), "--finish"], ["fallback", say("fallback"), "--bad"]], number],
   ["source", [["computed", say("computed"), "--prepare"], ["joined", say("joined"), "--finish"], ["stored", say("stored"), "--infer"]], number],
-  ["refusals", CODES.map((code, n) => [`code_${code}`, code === "other" ? say("other") : code, INKS[n]]), number],
+  ["refusals", () => (refusals().length ? refusals() : [["refused", say("none"), "--quiet"]]), number],
   ["load", [["load", say("load_line"), "--bad"], ["utilisation", say("utilisation"), "--infer"]], percent, 1],
   ["cores", [["gateway_cpu", say("gateway"), "--prepare"], ["worker_cpu", say("workers_line"), "--infer"]], number, 1],
-  ["memory", [["memory_mb", say("memory_line"), "--prepare"]], (mb) => (mb === null ? "–" : bytes(mb * 1e6))],
-].map(([name, lines, show, top]) => chart(say(name), lines, { read: at, show, top })); // prettier-ignore
+  ["memory", [["memory_mb", say("memory_line"), "--prepare"]], megabytes],
+  ["gpus", () => columns(/^gpu_(.*)_busy/), percent, 1],
+  ["gpu_memory", () => columns(/^gpu_(.*)_mb/), megabytes],
+].map(([name, lines, show, top]) => chart(say(name), typeof lines === "function" ? lines : () => lines, { read: at, show, top })); // prettier-ignore
 
 const tiles = h("dl", { class: "tiles", "aria-label": say("now") });
 const pickModel = h("select", { id: "model" });
@@ -62,7 +73,7 @@ const log = decisionLog((id) => request.show(id));
 
 function build() {
   showNav("/live", say("live"));
-  const columns = [say("worker"), say("state"), say("slots"), say("memory"), say("items"), "pid"].map((text) => h("th", { scope: "col" }, text));
+  const columns = [say("worker"), say("state"), say("slots"), say("cpu"), say("memory"), say("items"), "pid"].map((text) => h("th", { scope: "col" }, text));
   find("page").append(
     tiles,
     h("form", { class: "filter", "aria-label": say("controls"), onsubmit: (event) => event.preventDefault() }, h("label", {}, say("model"), pickModel), h("label", {}, say("window"), pickWindow), pause),
@@ -109,7 +120,7 @@ function showWorkers() {
   workers.replaceChildren(
     ...state.workers.map((one) => {
       const name = one.is_understudy ? say("understudy") : one.role === "fetcher" ? say("fetcher") : one.is_leaving ? say("is_leaving") : one.is_up ? say("is_up") : say("is_loading");
-      return h("tr", {}, h("th", { scope: "row" }, String(one.worker)), [name, doing(one), bytes(one.memory_bytes), String(one.requests), String(one.pid)].map((text) => h("td", {}, text)));
+      return h("tr", {}, h("th", { scope: "row" }, String(one.worker)), [name, doing(one), number(one.cores), bytes(one.memory_bytes), String(one.requests), String(one.pid)].map((text) => h("td", {}, text)));
     }),
   );
   const up = state.workers.filter((one) => one.is_up && !one.is_understudy && one.role !== "fetcher").length;
@@ -117,7 +128,7 @@ function showWorkers() {
 }
 
 function showMarks() {
-  const rows = [...state.marks].sort((one, two) => two.at - one.at).slice(0, 50);
+  const rows = state.marks.slice(0, 50);
   marks.replaceChildren(...rows.map((mark) => h("li", {}, h("time", { class: "quiet" }, timeOf(mark.at)), h("span", {}, say(`mark_${mark.kind}`, mark)))));
   if (!rows.length) marks.replaceChildren(h("li", { class: "quiet" }, say("no_marks")));
 }
@@ -147,7 +158,7 @@ function told(second) {
   state.at.push(second.at);
   for (const [name, column] of Object.entries(state.columns)) column.push(row?.[name] ?? null);
   if (state.at.length > KEPT) for (const column of [state.at, ...Object.values(state.columns)]) column.shift();
-  state.marks.push(...second.marks);
+  state.marks = [...second.marks, ...state.marks].slice(0, MARKS);
   state.models = Object.keys(second.models).sort();
   Object.assign(state, { slots: second.slots, workers: second.workers });
   lanes.add(second.batches);
@@ -205,10 +216,11 @@ pickWindow.addEventListener("change", () => {
   state.shown_s = Number(pickWindow.value);
   draw();
 });
-pause.addEventListener("click", () => {
+pause.addEventListener("click", async () => {
   state.isPaused = !state.isPaused;
   pause.setAttribute("aria-pressed", String(state.isPaused));
   pause.textContent = say(state.isPaused ? "go_on" : "pause");
+  if (!state.isPaused) await Promise.all([fetchPast(), log.find()]).then(show, () => {}); // what came meanwhile
 });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
   for (const each of charts) each.forget();

@@ -26,7 +26,8 @@ function ofRequest(made) {
     const key = [`refused_${reason}`, `failed_${reason}`].find(isKnown);
     parts.push(key ? say(key) : `${made.status} ${reason}.`);
     const left = limit === undefined ? undefined : limit - actual;
-    if (predicted !== undefined && left !== undefined)
+    if (made.batch !== undefined) parts.push(say("in_batch", { batch: made.batch, predicted: ms(predicted) }));
+    else if (predicted !== undefined && left !== undefined)
       parts.push(say("would_have", { predicted: ms(predicted), left: ms(left), limit: ms(limit) }));
     parts.push(say("after", { actual: ms(actual) }));
     return parts.join(" ");
