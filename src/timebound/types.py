@@ -272,7 +272,9 @@ class Timing(msgspec.Struct, array_like=True, frozen=True):
     infer_s: float = 0.0
     finish_s: float = 0.0
     members_s: tuple[float, ...] = ()
-    """Of `infer_s`, what each member of an ensemble took; empty if they ran side by side."""
+    """Of `infer_s`, what each member of an ensemble took, if they ran one after another."""
+    beside_s: tuple[tuple[float, float], ...] = ()
+    """If they ran side by side: when each began, from the first one's start, and how long it took."""
 
 
 class Report(msgspec.Struct, array_like=True, frozen=True):

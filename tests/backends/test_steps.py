@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import timebound as tb
-from timebound.backends.ensemble import Ensemble, Steps, in_steps, on_cores
+from timebound.backends.ensemble import Ensemble, Steps, in_steps, on_cores, timed_in
 
 BATCH = np.array([[0.0], [1.0]])
 
@@ -112,6 +112,20 @@ def test_members_side_by_side_give_what_they_give_one_after_another() -> None:
     net = tb.ensemble(meets(1), meets(5), combine="weighted", weights=[1, 3])
     with on_cores(2):
         assert net(BATCH).ravel().tolist() == [4.0, 5.0]
+
+
+def test_when_each_member_ran_beside_others_is_told_to_who_asks() -> None:
+    meeting, told = Barrier(2, timeout=10), list[tuple[float, float]]()
+
+    def meets(batch: Any) -> Any:
+        meeting.wait()
+        return batch
+
+    net = tb.ensemble(*(tb.python(meets, parallel=True) for _ in range(2)))
+    with on_cores(2), timed_in(told):
+        net(BATCH)
+    (one_began, one_took), (other_began, other_took) = told
+    assert max(one_began, other_began) < min(one_began + one_took, other_began + other_took), "they overlap"
 
 
 def test_members_that_cannot_run_side_by_side_do_not() -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -141,9 +143,20 @@ def test_a_refused_requests_id_finds_its_decision_and_its_budget(serving: Watche
 
 def test_the_parts_of_a_requests_bar_add_up_to_its_time(serving: Watched, browser: Browser) -> None:
     for path, body in (("/votes", {"x": 1.0}), ("/takes", {"s": 0.01})):
-        serving.http.post(path, json=body, headers={"X-Request-Id": f"bar{path}"}).raise_for_status()
+        began = time.perf_counter()
+        answer = serving.http.post(path, json=body, headers={"X-Request-Id": f"bar{path}"}).raise_for_status()
+        clients_ms = (time.perf_counter() - began) * 1e3
         told = serving.see(f"requests/bar{path}")
         assert sum(part["ms"] for part in told["parts"]) == pytest.approx(told["total_ms"], abs=0.01)
+        # The last part is what is left over: the others are held to the headers, the sum to the client's clock.
+        sent = {name: float(ms) for name, ms in re.findall(r"(\w+);dur=([\d.]+)", answer.headers["server-timing"])}
+        parts = {part["part"]: part["ms"] for part in told["parts"]}
+        members = sum(ms for part, ms in parts.items() if part.startswith("member"))
+        of_bar = {**{name: parts[name] for name in ("queue", "prepare", "finish")}, "infer": parts["infer"] + members}
+        assert of_bar == pytest.approx(sent, abs=1.0)
+        assert sum(sent.values()) <= told["total_ms"]
+        # A busy server counts from when it could have read the request; the bar leaves out the way there and back.
+        assert told["total_ms"] == pytest.approx(clients_ms, abs=25.0)
         visit(browser, serving)
         browser.fill("#request-id", f"bar{path}")
         browser.click("#decisions form button")

@@ -176,6 +176,17 @@ def test_the_parts_of_a_budget_add_up(facts: dict[str, Any], last: str) -> None:
         assert (parts["queue"], parts["member 1"], parts["infer"], parts["way"]) == (4.0, 2.0, 0.5, 8.0)
 
 
+def test_members_that_ran_side_by_side_overlap_within_the_parts() -> None:
+    world = World()
+    world.answer("one", 0.02, timing=Timing(0.001, 0.005, 0.002, (), ((0.0, 0.004), (0.0005, 0.0045))))
+    found = world.live.request("one")
+    assert found is not None
+    assert sum(part["ms"] for part in found["parts"]) == pytest.approx(20.0)
+    assert found["beside"] == [
+        {"part": "member 1", "from_ms": 5.0, "ms": 4.0}, {"part": "member 2", "from_ms": 5.5, "ms": 4.5},
+    ]  # fmt: skip
+
+
 def test_a_batch_is_shown_while_it_runs_and_kept_when_it_is_over() -> None:
     world = World()
     world.events.emit(BatchStarted.of(RUN, 5))

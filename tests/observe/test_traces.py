@@ -89,6 +89,15 @@ def test_a_chosen_request_has_a_span_for_each_part_and_they_add_up(collector: Co
     assert (collector.headers["x-tenant"], collector.headers["authorization"]) == ("blue", "Bearer a=b")
 
 
+def test_members_that_ran_side_by_side_have_spans_that_overlap(collector: Collector) -> None:
+    with world(collector.url) as made:
+        made.answer("one", CHOSEN, timing=Timing(0.001, 0.005, 0.002, (), ((0.0, 0.004), (0.001, 0.004))))
+        until(lambda: collector.trace_of("one"))
+    spans = {span.name: span for span in collector.trace_of("one")}
+    assert [ms(spans[name]) for name in ("wide", "slim", "infer")] == pytest.approx([4, 4, 5], abs=0.01)
+    assert spans["slim"].start_time_unix_nano < spans["wide"].end_time_unix_nano
+
+
 def test_all_that_got_less_are_traced_though_nobody_chose_them(collector: Collector) -> None:
     with world(collector.url) as made:
         made.answer("plain")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from threading import Barrier
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import timebound as tb
-from timebound.clock import ManualClock
+from timebound.clock import ManualClock, MonotonicClock
 from timebound.types import Outcome, Report, Timing
 from timebound.workers.members import open_runner
 from timebound.workers.runner import stack
@@ -515,6 +516,29 @@ def test_the_time_of_each_member_is_told_without_that_of_asking() -> None:
     report = open_runner(model, clock).run([b"1"], ask)
     assert report is not None
     assert report.timing.members_s == (1.0, 2.0)
+
+
+def test_members_that_ran_side_by_side_are_told_with_when_each_began_and_how_long_it_took() -> None:
+    meeting = Barrier(2, timeout=10)
+
+    def meets(batch: Any) -> Any:
+        meeting.wait()
+        return batch
+
+    class Two(tb.Model):
+        def load(self) -> None:
+            self.net = tb.ensemble(*(tb.python(meets, parallel=True) for _ in range(2)))
+
+        def prepare(self, request: Any) -> Any:
+            return np.array([float(request)])
+
+    model = Two()
+    model.load()
+    report = open_runner(model, MonotonicClock()).run([b"1"], cores=2)
+    assert report is not None
+    assert report.timing.members_s == ()
+    assert len(report.timing.beside_s) == 2
+    assert max(began + took for began, took in report.timing.beside_s) <= report.timing.infer_s
 
 
 def _fails(batch: Any) -> Any:

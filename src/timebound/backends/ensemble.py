@@ -86,15 +86,25 @@ class Ensemble(Backend):
             return self.run(batch, None)  # its cores are not ours to share out
         if self._threads is None:
             self._threads = ThreadPoolExecutor(cores - 1, "members")
+        begun, times = self._clock.now(), {}
+
+        def run(place: int) -> Any:
+            start = self._clock.now()
+            output = self.members[place](batch)
+            times[place] = (start - begun, self._clock.now() - start)
+            return output
+
         here = self.order[::cores]
-        running = {place: self._threads.submit(self.members[place], batch) for place in self.order if place not in here}
-        outputs = {place: self.members[place](batch) for place in here}
+        running = {place: self._threads.submit(run, place) for place in self.order if place not in here}
+        outputs = {place: run(place) for place in here}
         mixture, votes = Mixture(self.combine), _votes.get()
         for place in self.order:
             output = outputs[place] if place in outputs else running[place].result()
             mixture.add(output, self.weights[place])
             if votes is not None:
                 votes.hear(self, place, output)
+        if (told := _beside.get()) is not None:
+            told[:] = [times[place] for place in self.order]
         return mixture.value()
 
     def run(self, batch: Any, after_member: Callable[[Combined], bool] | None, sure: int = 0) -> Any:
@@ -291,6 +301,7 @@ class Votes:
 _steps: ContextVar[Steps | None] = ContextVar("timebound_steps", default=None)
 _votes: ContextVar[Votes | None] = ContextVar("timebound_votes", default=None)
 _cores: ContextVar[int] = ContextVar("timebound_cores", default=1)
+_beside: ContextVar[list[tuple[float, float]] | None] = ContextVar("timebound_beside", default=None)
 _stand_in: ContextVar[tuple[Ensemble, Any] | None] = ContextVar("timebound_stand_in", default=None)
 """An ensemble that is not run, and what it gives instead."""
 
@@ -302,6 +313,8 @@ heard_by = partial(during, _votes)
 """These votes, or nobody, hear the members of ensembles."""
 on_cores = partial(during, _cores)
 """Ensembles may use so many cores."""
+timed_in = partial(during, _beside)
+"""This list is told when each member that runs beside others began, and how long it took."""
 
 ensemble = Ensemble
 """As users write it: `tb.ensemble(...)`."""

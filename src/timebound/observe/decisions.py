@@ -73,6 +73,12 @@ class Past(msgspec.Struct, frozen=True, gc=False):
             predicted_s=event.predicted_s, run=event.run,
         )  # fmt: skip
 
+    def beside(self) -> Iterator[tuple[str, float, float]]:
+        """Members that ran side by side: from when, in seconds from its arrival, and how long each took."""
+        before_s = self.queue_s + self.timing.prepare_s
+        for number, (began_s, took_s) in enumerate(self.timing.beside_s, 1):
+            yield f"member {number}", before_s + began_s, took_s
+
     def parts(self) -> Iterator[tuple[str, float]]:
         """Where its time went, in seconds, in order: the parts add up to the whole."""
         left_s = self.seconds
@@ -163,6 +169,7 @@ def budget(past: Past, margin_s: float) -> dict[str, Any]:
         "request": past.id, "model": past.model, "version": past.version, "status": past.status,
         "outcome": str(past.outcome), "source": str(past.source), "batch": None if run is None else run.id,
         "slot": "" if run is None else run.slot, "parts": parts,
+        "beside": [{"part": name, "from_ms": _ms(from_s), "ms": _ms(took_s)} for name, from_s, took_s in past.beside()],
         "total_ms": _ms(past.seconds), "deadline_ms": _ms(past.limit_s) if has_limit else None,
         "margin_ms": _ms(min(margin_s, past.limit_s)) if has_limit else None,
         "predicted_ms": None if predicted_s is None else _ms(predicted_s),

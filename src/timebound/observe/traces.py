@@ -180,6 +180,10 @@ class Traces:
                     trace.trace_id, _id(64), named, INTERNAL, _ns(at), _ns(at + seconds), trace.span, trace.state
                 )
             at += seconds
+        for name, from_s, seconds in past.beside():
+            start, end = _ns(begin + from_s), _ns(begin + from_s + seconds)
+            named = members.get(name, name)
+            yield Span(trace.trace_id, _id(64), named, INTERNAL, start, end, trace.span, trace.state)
 
     def _members(self, past: Past) -> dict[str, str]:
         info = self._models.get(past.model)

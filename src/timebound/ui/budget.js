@@ -49,12 +49,21 @@ function drawn(found) {
     piece.style.setProperty("background", `var(${INK[part] ?? ["--infer", "--prepare", "--finish"][n % 3]})`);
     bar.append(piece);
   }
-  const rows = parts.map(({ part, ms: took }) => h("tr", {}, h("th", { scope: "row" }, nameOf(part)), h("td", {}, ms(took)), h("td", {}, `${Math.round((100 * took) / whole)} %`)));
+  const lanes = (found.beside ?? []).map(({ part, from_ms: from, ms: took }) => {
+    const lane = h("span", { class: "lane", "data-part": part, "data-ms": took, title: `${nameOf(part)}: ${ms(took)}` });
+    lane.style.setProperty("margin-left", `${(100 * from) / whole}%`);
+    lane.style.setProperty("width", `${(100 * took) / whole}%`);
+    return lane;
+  });
+  const beside = (found.beside ?? []).map(({ part, ms: took }) => ({ part, ms: took, isBeside: true }));
+  const rows = parts.concat(beside).map(({ part, ms: took, isBeside }) => h("tr", {}, h("th", { scope: "row" }, nameOf(part) + (isBeside ? say("part_beside") : "")), h("td", {}, ms(took)), h("td", {}, `${Math.round((100 * took) / whole)} %`)));
   const head = [say("part"), say("took"), say("share_of")].map((text) => h("th", { scope: "col" }, text));
   return [
     h("p", {}, h("code", {}, found.request), ` ${found.model}`),
     h("p", {}, said.join(", ")),
     bar,
+    lanes.length && h("div", { role: "img", "aria-label": say("beside", { count: lanes.length }) }, lanes),
+    lanes.length && h("p", { class: "quiet" }, say("beside", { count: lanes.length })),
     h("div", { class: "wide", tabIndex: 0, role: "region", "aria-label": say("request") }, h("table", { class: "parts" }, h("caption", { class: "unseen" }, say("request")), h("thead", {}, h("tr", {}, head)), h("tbody", {}, rows))),
   ];
 }

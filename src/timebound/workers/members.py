@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from timebound.backends.ensemble import Steps, Votes, heard_by, in_steps, on_cores
+from timebound.backends.ensemble import Steps, Votes, heard_by, in_steps, on_cores, timed_in
 from timebound.clock import Clock
 from timebound.handlers.model import HandlerModel
 from timebound.model import Model
@@ -49,15 +49,18 @@ class EnsembleRunner(Runner):
     """
 
     def compute(self, batch: Prepared) -> Report | None:
-        start = self.clock.now()
+        start, beside = self.clock.now(), list[tuple[float, float]]()
         if batch.ask is not None and batch.cores == 1 and batch.items:
             outputs = self._infer_in_steps(batch, batch.ask)
             if outputs is None:
                 return None
         else:
-            with on_cores(batch.cores):
+            with on_cores(batch.cores), timed_in(beside):
                 outputs = self.infer_apart(batch.items, self._infer_with_votes if batch.votes else self.infer)
-        return self.report(batch, outputs, self.clock.now() - start)
+        report = self.report(batch, outputs, self.clock.now() - start)
+        if not beside:
+            return report
+        return msgspec.structs.replace(report, timing=msgspec.structs.replace(report.timing, beside_s=tuple(beside)))
 
     def report(self, batch: Prepared, outputs: Sequence[Any], infer_s: float, members: int | None = None) -> Report:
         report = self._report(batch, outputs, infer_s, members)
