@@ -1,20 +1,23 @@
 """What watching costs: open tabs of the live page, the history, and traces.
 
-The echo is asked at concurrency 64, by turns with five tabs open and with none. Then two servers, one with a history,
-are asked 2,000 times a second, one after the other; what each answered is compared, how much later 99 of 100 answers
-come, and every full answer is looked for in the files. `journal_echo_ratio` is the same at concurrency 64, as fast as
-they can: there the history's thread takes processor time from the gateway, which has at least half its rate left.
-Last, three servers are asked at concurrency 64 by turns: one without traces, one that sends those of 1 % of its
-requests to a collector, and one whose collector is dead.
+The echo is asked at concurrency 64, by turns with five tabs open and with none. A tab is what a browser's tab asks for:
+the stream, the past and the last decisions once, and drift and versions every five seconds. Then two servers, one with
+a history, are asked 2,000 times a second, one after the other; what each answered is compared, how much later 99 of 100
+answers come, and every full answer is looked for in the files. `journal_echo_ratio` is the same at concurrency 64, as
+fast as they can: there the history's thread takes processor time from the gateway, which has at least half its rate
+left. Last, four servers are asked at concurrency 64 by turns: two without traces, one that sends those of 1 % of its
+requests to a collector, and one whose collector is dead. `control_ratio` is what the two equal ones differ by, the
+noise of the others; `late` are answers with the dead collector that took longer than the model's deadline.
 
-The exit code is 1 if a bar does not hold: the echo with tabs at 0.97 of none, the history too, traces too, no request
-lost, no trace dropped.
+The exit code is 1 if a bar does not hold: the echo with tabs at 0.97 of none, the history too, traces too, also with a
+dead collector, no request lost, none late, no trace dropped.
 """
 
 import re
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.request
 from collections.abc import Iterator, Sequence
@@ -37,14 +40,17 @@ from timebound.observe.filter import filter_of
 from timebound.observe.history import History
 
 BARS = (
-    *zero("errors", "lost", "traces_dropped"),
+    *zero("errors", "lost", "late", "traces_dropped"),
     Bar("tabs_ratio", at_least=0.97, is_quick=False),
     Bar("journal_ratio", at_least=0.97, is_quick=False),
     Bar("journal_p99_more_ms", at_most=5.0, is_quick=False),
     Bar("journal_echo_ratio", at_least=0.5, is_quick=False),
     Bar("traces_ratio", at_least=0.97, is_quick=False),
+    Bar("dead_collector_ratio", at_least=0.97, is_quick=False),
 )
 TABS = 5
+PANELS_EVERY_S = 5.0
+"""As `EVERY_MS` in drift.js and versions.js."""
 RATE = 2000.0
 TOKEN = "watched"
 
@@ -70,21 +76,50 @@ examples:
 """
 
 
+class Tab:
+    """Asks for what a browser's tab of the live page asks for: the stream by curl, the rest by a thread."""
+
+    def __init__(self, port: int) -> None:
+        self._url = f"http://127.0.0.1:{port}/v1/live"
+        self._header = {"Authorization": f"Bearer {TOKEN}"}
+        self._is_over = threading.Event()
+        command = ["curl", "-sN", "-H", f"Authorization: Bearer {TOKEN}", self._url]
+        self._stream = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self._thread = threading.Thread(target=self._ask)
+        self._thread.start()
+
+    def _ask(self) -> None:
+        for path in ("past", "decisions"):
+            self._read(path)
+        is_first = True
+        while is_first or not self._is_over.wait(PANELS_EVERY_S):
+            is_first = False
+            for path in ("drift", "versions"):
+                self._read(path)
+
+    def _read(self, path: str) -> None:
+        asked = urllib.request.Request(f"{self._url}/{path}", headers=self._header)
+        with urllib.request.urlopen(asked) as answer:
+            answer.read()
+
+    def close(self) -> None:
+        """Leave."""
+        self._is_over.set()
+        self._stream.kill()
+        self._stream.wait()
+        self._thread.join()
+
+
 @contextmanager
 def tabs(port: int) -> Iterator[None]:
-    """Five readers of the live page's stream, each a process of its own."""
-    url, header = f"http://127.0.0.1:{port}/v1/live", f"Authorization: Bearer {TOKEN}"
-    readers = [
-        subprocess.Popen(["curl", "-sN", "-H", header, url], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        for _ in range(TABS)
-    ]
+    """Five tabs of the live page; they ask for what they show at first before the measurement begins."""
+    readers = [Tab(port) for _ in range(TABS)]
     time.sleep(1.0)  # each has its first message
     try:
         yield
     finally:
         for reader in readers:
-            reader.kill()
-            reader.wait()
+            reader.close()
 
 
 def started(name: str, traffic: EchoTraffic, serve_args: Sequence[str], *more: str) -> Server:
@@ -150,16 +185,17 @@ def collector(port: int) -> Iterator[None]:
 
 def compare_traces(rounds: int, seconds: int, serve_args: Sequence[str]) -> tuple[dict[str, float], int]:
     """The echo without traces, with a collector, and with a dead one, by turns; and how many errors there were."""
-    plain, traced, dead = (EchoTraffic(free_port()) for _ in range(3))
+    plain, control, traced, dead = (EchoTraffic(free_port()) for _ in range(4))
     port, nobody = free_port(), free_port()
-    loads: dict[str, list[Load]] = {"plain": [], "traced": [], "dead": []}
+    loads: dict[str, list[Load]] = {"plain": [], "control": [], "traced": [], "dead": []}
     with (
         collector(port),
         started("echo without traces", plain, serve_args),
+        started("another one without traces", control, serve_args),
         started("echo with traces", traced, serve_args, "--traces", f"http://127.0.0.1:{port}"),
         started("echo with a dead collector", dead, serve_args, "--traces", f"http://127.0.0.1:{nobody}"),
     ):
-        turns = {"plain": plain, "traced": traced, "dead": dead}
+        turns = {"plain": plain, "control": control, "traced": traced, "dead": dead}
         for traffic in turns.values():
             measure_echo(traffic, 64, 1)
         for number in range(rounds):
@@ -167,14 +203,18 @@ def compare_traces(rounds: int, seconds: int, serve_args: Sequence[str]) -> tupl
             for name in list(turns) if number % 2 == 0 else reversed(turns):
                 loads[name].append(measure_echo(turns[name], 64, seconds))
         time.sleep(2.0)  # what came last is sent
-        sent, dropped = (_count(traced.port, name) for name in ("traces_sent", "traces_dropped"))
+        sent, dropped = (_count(traced.port, f"timebound_{name}_total") for name in ("traces_sent", "traces_dropped"))
+        late = _count(dead.port, 'timebound_due_total{in_time="no",model="echo",version="1"}')
     paces = {name: [load.rps for load in found] for name, found in loads.items()}
     against = {
-        name: median(a / b for a, b in zip(paces[name], paces["plain"], strict=True)) for name in ("traced", "dead")
+        name: median(a / b for a, b in zip(paces[name], paces["plain"], strict=True))
+        for name in ("control", "traced", "dead")
     }
     figures = {
         "traces_ratio": against["traced"],
         "dead_collector_ratio": against["dead"],
+        "control_ratio": against["control"],
+        "late": late,
         "traces_sent": sent,
         "traces_dropped": dropped,
     }
@@ -182,9 +222,10 @@ def compare_traces(rounds: int, seconds: int, serve_args: Sequence[str]) -> tupl
 
 
 def _count(port: int, name: str) -> float:
+    """A metric, 0 if it was never counted."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
-        found = re.search(rf"^timebound_{name}_total (\S+)$", answer.read().decode(), re.MULTILINE)
-    return float(found[1]) if found else float("nan")
+        found = re.search(rf"^{re.escape(name)} (\S+)$", answer.read().decode(), re.MULTILINE)
+    return float(found[1]) if found else 0.0
 
 
 def _answered(traffic: EchoTraffic, seconds: float) -> list[float]:
