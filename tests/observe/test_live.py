@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any
 
 import msgspec
 import pytest
@@ -92,6 +93,21 @@ def test_ten_minutes_are_kept_and_no_more() -> None:
     assert past["at"][-1] == 800.0 + WALL_AHEAD
     assert {len(column) for column in past["columns"].values()} == {600}
     assert {len(column) for column in world.live.past("m")["columns"].values()} == {600}
+
+
+def test_ten_full_minutes_are_given_out_in_less_than_300_kb_and_a_tenth_of_a_second() -> None:
+    world = World()
+    for number in range(600):
+        world.answer(f"a{number}", 0.01 + number / 10_000)
+        world.refuse(f"r{number}")
+        world.events.emit(BatchFinished.of(RUN, Report([], TIMING, 1, 1), 0.02, "complete"))
+        world.events.emit(BatchLost("m", 2, Loss.CRASHED))
+        world.turn()
+    for model in ("", "m"):
+        began = time.perf_counter()
+        told = msgspec.json.encode(world.live.past(model))
+        assert time.perf_counter() - began < 0.1
+        assert 100_000 < len(told) < 300_000
 
 
 def test_a_second_has_what_came_and_what_became_of_it() -> None:
@@ -260,7 +276,8 @@ def test_every_refusal_has_a_column_also_of_clients_that_were_stopped_on_their_c
 
 def test_workers_have_the_cores_they_use_and_gpus_a_past_of_their_own() -> None:
     class Two:
-        names: ClassVar[list[str]] = ["0", "3"]
+        def __init__(self) -> None:
+            self.names: list[str] = ["0", "3"]
 
         def read(self) -> list[Card]:
             return [Card("a", 0.25, 10_000_000, 100), Card("b", 0.5, 20_000_000, 200)]
