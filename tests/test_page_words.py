@@ -20,14 +20,18 @@ OF_PAGES = {
     "too_much_history", "too_many_watchers",
 }  # fmt: skip
 """Codes that no question to a model ends with: they are of other routes, or of what is no request yet."""
+NAMED = re.compile(r"\{(\w+)\}")
 NO_WORDS = {"complete", "fits", "over", "note"}
 """Ends of batches, and of their parts, that need no explanation."""
 
 
+TEXT = r'"((?:[^"\\]|\\.)*)"'
+
+
 def words(language: str) -> dict[str, str]:
     """What one language says."""
-    text = (PACKAGE / "ui" / f"{language}.js").read_text()
-    return dict(re.findall(r'(\w+): "((?:[^"\\]|\\.)*)"', text))
+    pairs = re.findall(rf"(\w+): \[{TEXT}, {TEXT}\]", (PACKAGE / "ui" / "texts.js").read_text())
+    return {key: (english, chinese)[language == "chinese"] for key, english, chinese in pairs}
 
 
 def said(room: str, *calls: str) -> Iterator[str]:
@@ -81,3 +85,19 @@ def test_every_mark_has_words(language: str) -> None:
     kinds = {*said("observe", "put")} & set(re.findall(r'put\("(\w+)"', Path(marks.__file__).read_text())) | {"drift"}
     assert {"model", "reload_failed", "divided", "shrunk"} <= kinds
     assert [kind for kind in sorted(kinds) if f"mark_{kind}" not in words(language)] == []
+
+
+def test_both_languages_say_the_same_things_with_the_same_numbers_filled_in() -> None:
+    english, chinese = words("english"), words("chinese")
+    assert len(english) == (PACKAGE / "ui" / "texts.js").read_text().count(": [")
+    differing = [key for key, text in english.items() if set(NAMED.findall(text)) != set(NAMED.findall(chinese[key]))]
+    assert differing == []
+
+
+def test_every_word_that_pages_ask_for_is_there() -> None:
+    scripts = [file for file in (PACKAGE / "ui").glob("*.js") if file.name != "texts.js"]
+    text = "\n".join(file.read_text() for file in [*scripts, PACKAGE / "ui" / "index.html"])
+    known = words("english").keys()
+    asked = {*re.findall(r'\bsay\("(\w+)"', text), *re.findall(r'data-say="(\w+)"', text)}
+    assert len(asked) > 200
+    assert asked - known == set()

@@ -9,6 +9,8 @@ import select
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -172,6 +174,15 @@ class Browser:
         self.send("Page.navigate", url="about:blank")  # the same address with another hash would not be loaded anew
         self.send("Page.navigate", url=url)
         self.wait_for("document.readyState === 'complete' && location.href !== 'about:blank'")
+
+    @contextmanager
+    def before_pages(self, script: str) -> Iterator[None]:
+        """Run this in every page before its own scripts."""
+        made = self.send("Page.addScriptToEvaluateOnNewDocument", source=script)["identifier"]
+        try:
+            yield
+        finally:
+            self.send("Page.removeScriptToEvaluateOnNewDocument", identifier=made)
 
     def click(self, selector: str) -> None:
         """Click an element as the page's own script would, once it is there."""

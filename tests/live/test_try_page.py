@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +13,9 @@ from tests.live.serving import Serving, eventually
 from tests.live.test_live_page import AXE, LOOKS, OUT
 
 pytestmark = pytest.mark.live
+
+
+NAMES = {"JSON", "curl", "Python", "English"}
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +99,7 @@ def test_an_answer_has_a_link_that_shows_it_again(demo: Serving, browser: Browse
     address = browser.run("document.querySelector('.kept [data-link]').dataset.link")
     browser.open(address)
     assert browser.text(".word .big") == "玉"
-    assert "stored" in browser.text(".came .facts")
+    assert "from the store" in browser.text(".came .facts")
     assert "as the server kept it" in browser.text(".came")
     browser.open(f"{demo.url}/?result=nobody#handwriting")
     assert "no result" in browser.text(".came .problem")
@@ -154,3 +158,21 @@ def test_samples_are_sent_once(demo: Serving) -> None:
     assert (again.status_code, again.content) == (304, b"")
     other = demo.http.get("/v1/models/handwriting/samples", headers={"If-None-Match": '"other"'})
     assert other.json() == samples.json()
+
+
+def test_the_page_speaks_chinese_where_the_reader_does(demo: Serving, browser: Browser) -> None:
+    with browser.before_pages("Object.defineProperty(navigator, 'language', { get: () => 'zh-TW' });"):
+        answered(browser, demo, **LOOKS["live-phone"])
+        assert browser.run("document.documentElement.lang") == "zh-Hant"
+        assert browser.text("button.main") == "送出"
+        assert browser.text(".outlook").startswith("現在送出：完整回答，約")
+        assert browser.run("document.documentElement.scrollWidth <= innerWidth"), "it fits the screen"
+        controls = "[...document.querySelectorAll('button, label, summary, h3, dt')]"
+        said = browser.run(f"{controls}.filter((one) => one.checkVisibility()).map((one) => one.innerText.trim())")
+        english = [text for text in said if re.search("[A-Za-z]{3,}", text) and not re.search("[\u4e00-\u9fff]", text)]
+        assert set(english) <= NAMES, "what is not translated is a name"
+        browser.picture(OUT / "try-chinese.png")
+        browser.run("document.querySelector('nav button').click()")
+        browser.open(demo.url + "/")
+        assert browser.text("button.main") == "Send", "the reader's choice counts for more than the browser's language"
+    browser.run("localStorage.clear()")

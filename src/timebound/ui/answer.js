@@ -4,6 +4,7 @@ import { bytes, duration, facts, h } from "./dom.js";
 import { beside, certainty, headline, shares } from "./headline.js";
 import { indent, isObject, parse } from "./json.js";
 import { named, spared } from "./known.js";
+import { say } from "./words.js";
 
 const STAGES = ["queue", "prepare", "infer", "finish"];
 const LONGEST_SHOWN = 100_000; // characters; a browser gets slow long before a server does
@@ -31,9 +32,9 @@ export function answerView(response, { model, limit_s, request }) {
 export function failureView(error) {
   const detail =
     error.name === "TimeoutError"
-      ? "The server took too long."
-      : `The server did not answer: ${error.message}`;
-  return [h("div", { class: "problem" }, h("strong", {}, "No answer"), h("p", {}, detail))];
+      ? say("took_long")
+      : say("said_nothing", { why: error.message });
+  return [h("div", { class: "problem" }, h("strong", {}, say("No_answer")), h("p", {}, detail))];
 }
 
 function outcomeView({ status, statusText, elapsed_s }, limit_s, isGood) {
@@ -45,8 +46,8 @@ function outcomeView({ status, statusText, elapsed_s }, limit_s, isGood) {
       { class: "badge", "data-state": isGood ? "ready" : "failed" },
       `${status} ${statusText}`.trim(),
     ),
-    h("span", {}, h("strong", {}, duration(elapsed_s)), " round trip"),
-    h("span", { class: "quiet" }, `deadline ${duration(limit_s)}`),
+    h("span", {}, h("strong", {}, duration(elapsed_s)), say("round_trip")),
+    h("span", { class: "quiet" }, say("budget_deadline", { deadline: duration(limit_s) })),
   );
 }
 
@@ -55,13 +56,13 @@ function problemView(problem, headers) {
   return h(
     "div",
     { class: "problem" },
-    h("strong", {}, String(problem.title ?? "Refused")),
+    h("strong", {}, String(problem.title ?? say("Refused"))),
     problem.detail ? h("p", {}, String(problem.detail)) : null,
     facts([
-      ["Field", code(problem.field)],
-      ["Code", code(problem.code)],
-      ["Retry after", retry === null ? null : `${retry} s`],
-      ["Request id", code(problem.request_id)],
+      [say("Field"), code(problem.field)],
+      [say("Code"), code(problem.code)],
+      [say("Retry_after"), retry === null ? null : `${retry} s`],
+      [say("request_id"), code(problem.request_id)],
     ]),
   );
 }
@@ -82,7 +83,7 @@ function wordView(answer, model, request, quality) {
     { class: "word" },
     h("p", { class: "big", "data-size": size(shown) }, shown),
     sureView(certainty(answer)),
-    other && h("p", { class: "quiet" }, `Likeliest ${other.name}: ${other.value}, ${percent(other.share)}`),
+    other && h("p", { class: "quiet" }, say("likeliest", { ...other, share: percent(other.share) })),
     sharesView(answer),
   );
 }
@@ -95,7 +96,7 @@ function size(word) {
 }
 
 function sureView(share) {
-  return share === null ? null : h("p", { class: "sure quiet" }, `${percent(share)} sure`);
+  return share === null ? null : h("p", { class: "sure quiet" }, say("sure_of", { share: percent(share) }));
 }
 
 /** Nothing but certainty is written as 100 %. */
@@ -133,7 +134,7 @@ function bodyView({ blob, text, headers }, value) {
     {},
     h(
       "pre",
-      { class: "answer", tabIndex: 0, role: "region", "aria-label": "Answer as it came" },
+      { class: "answer", tabIndex: 0, role: "region", "aria-label": say("as_came") },
       value !== undefined && !left ? indent(text) : shown || "(empty)",
     ),
     left
@@ -177,8 +178,8 @@ function votesView(headers, model, answer, request) {
   const absent = (model.member_names ?? []).filter((name) => !heard.has(name));
   return h(
     "section",
-    { class: "votes", "aria-label": "Votes of the members" },
-    h("h3", {}, "Members' votes"),
+    { class: "votes", "aria-label": say("votes_of") },
+    h("h3", {}, say("votes_of")),
     h(
       "div",
       { class: "ballots" },
@@ -188,7 +189,7 @@ function votesView(headers, model, answer, request) {
           "div",
           { class: "ballot absent" },
           h("p", { class: "quiet" }, name),
-          h("p", { class: "quiet" }, "not in this answer"),
+          h("p", { class: "quiet" }, say("absent")),
         ),
       ),
     ),
@@ -201,7 +202,7 @@ function voteView(vote, word, model, request) {
   const shown = typeof said === "string" ? said : said === undefined ? "not told" : JSON.stringify(said);
   const sure = certainty(vote.answer);
   const view = own !== null && isLabel(word) ? (own === word ? "agrees" : "differs") : null;
-  const notes = [sure === null ? null : percent(sure), view].filter(Boolean).join(", ");
+  const notes = [sure === null ? null : percent(sure), view && say(view)].filter(Boolean).join(", ");
   return h(
     "div",
     { class: "ballot", "data-view": view },
@@ -219,12 +220,12 @@ const isLabel = (word) => word !== null && !/^-?\d+\.\d|e-?\d+$/.test(word);
 function howView(headers) {
   const quality = headers.get("Timebound-Quality");
   const chip =
-    quality && h("span", { class: "badge", "data-state": quality === "full" ? "ready" : "loading" }, quality);
+    quality && h("span", { class: "badge", "data-state": quality === "full" ? "ready" : "loading" }, say(quality));
   return facts([
-    ["Quality", chip],
-    ["Members", headers.get("Timebound-Members")],
-    ["Source", headers.get("Timebound-Source")],
-    ["Batch", headers.get("Timebound-Batch")],
+    [say("quality_of"), chip],
+    [say("Members"), headers.get("Timebound-Members")],
+    [say("Source"), say(headers.get("Timebound-Source") ?? "")],
+    [say("batch"), headers.get("Timebound-Batch")],
   ]);
 }
 
@@ -240,7 +241,7 @@ function stagesView(header) {
     bar.append(part);
   }
   const legend = stages.map((name) => [
-    h("span", {}, h("i", { class: "dot", "data-stage": name }), name),
+    h("span", {}, h("i", { class: "dot", "data-stage": name }), say(`part_${name}`)),
     duration(times.get(name) / 1000),
   ]);
   return h("div", { class: "stages" }, bar, facts(legend, "facts legend"));

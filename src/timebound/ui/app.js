@@ -2,7 +2,9 @@
 
 import { callBox } from "./call.js";
 import { duration, facts, h, sentence } from "./dom.js";
+import { say } from "./words.js";
 import { ask, keyForm } from "./key.js";
+import { languageButton } from "./nav.js";
 import { fields } from "./schema.js";
 
 const EVERY_MS = 5000;
@@ -22,30 +24,28 @@ async function refresh() {
     showServer(await models.json(), await ready.json());
   } catch {
     isReady = false;
-    showNotice("The server does not answer. Trying again.");
-    setBadge(find("ready"), "failed", "no answer");
+    showNotice(say("gone"));
+    setBadge(find("ready"), "failed", say("no_answer"));
   }
 }
 
 function showKeyForm(ready) {
   isReady = ready;
-  setBadge(find("ready"), ready ? "ready" : "loading", ready ? "ready" : "not ready");
+  setBadge(find("ready"), ready ? "ready" : "loading", say(ready ? "ready" : "not_ready"));
   showNotice("");
   if (!find("key")) find("notice").after(keyForm(refresh));
 }
 
 function showServer(server, ready) {
   isReady = ready.status === "ready";
-  find("server").textContent = `version ${server.version}, up ${uptime(server.uptime_s)}`;
-  setBadge(find("ready"), isReady ? "ready" : "loading", isReady ? "ready" : "not ready");
+  find("server").textContent = say("up_for", { version: server.version, time: uptime(server.uptime_s) });
+  setBadge(find("ready"), isReady ? "ready" : "loading", say(isReady ? "ready" : "not_ready"));
   showNotice(isReady ? "" : notReady(server.models.length, ready.reason));
   showModels(server.models);
 }
 
 function notReady(count, reason) {
-  if (reason === "loading")
-    return "The model is loading. It appears here as soon as it has answered its first request.";
-  return `${count ? "Not ready now" : "No model is running"}: ${reason}.`;
+  return reason === "loading" ? say("loads") : say(count ? "not_now" : "no_model", { reason });
 }
 
 function showNotice(text) {
@@ -125,7 +125,7 @@ function modelCard(model) {
     ),
     model.description && h("p", { class: "said quiet" }, sentence(model.description)),
     box,
-    h("details", {}, h("summary", {}, "About this model"), numbers),
+    h("details", {}, h("summary", {}, say("about")), numbers),
   );
   const update = (now) => {
     setBadge(badge, now.state, now.state);
@@ -145,8 +145,8 @@ function modelCard(model) {
 }
 
 function summary(model) {
-  const members = model.members > 1 ? `${model.members} members, ` : "";
-  return `${members}answers within ${duration(model.deadline_s)}`;
+  const members = model.members > 1 ? say("members_of", { n: model.members }) : "";
+  return members + say("within", { time: duration(model.deadline_s) });
 }
 
 function modelFacts(model) {
@@ -157,21 +157,21 @@ function modelFacts(model) {
       texts.map((text) => h("code", {}, text)),
     );
   return facts([
-    ["Version", model.version],
-    ["Deadline", duration(model.deadline_s)],
+    [say("version"), model.version],
+    [say("Deadline"), duration(model.deadline_s)],
     [
-      "Members",
+      say("Members"),
       model.members > 1
         ? `${model.member_names.join(", ")}${model.combine ? ` (${model.combine})` : ""}`
         : null,
     ],
-    ["Key", model.key ? h("code", {}, model.key) : "none"],
-    ["Answers", model.answer_schema ? codes(fields(model.answer_schema).map(answered)) : model.answer_media],
-    ["Accepts", model.accepts.length ? codes(model.accepts) : null],
-    ["Fallback", model.has_fallback ? "yes" : "no"],
-    ["Backend", model.engine ? `${model.backend} on ${model.engine}` : model.backend],
-    ["Workers", `${model.workers} with ${model.slots} ${model.slots === 1 ? "slot" : "slots"}`],
-    ["Paths", codes(model.paths)],
+    [say("key"), model.key ? h("code", {}, model.key) : say("none")],
+    [say("Answers"), model.answer_schema ? codes(fields(model.answer_schema).map(answered)) : model.answer_media],
+    [say("Accepts"), model.accepts.length ? codes(model.accepts) : null],
+    [say("Fallback"), say(model.has_fallback ? "yes" : "no")],
+    [say("Backend"), model.engine ? `${model.backend} on ${model.engine}` : model.backend],
+    [say("Workers"), say(model.slots === 1 ? "workers_with_one" : "workers_with", model)],
+    [say("Paths"), codes(model.paths)],
   ]);
 }
 
@@ -200,6 +200,8 @@ async function watch() {
   setTimeout(watch, isReady ? EVERY_MS : EVERY_MS_UNREADY);
 }
 
+find("ready").before(languageButton());
+for (const one of document.querySelectorAll("[data-say]")) one.textContent = say(one.dataset.say);
 document.addEventListener("visibilitychange", () => document.hidden || refresh());
 addEventListener("hashchange", showPicker);
 watch();

@@ -1,6 +1,6 @@
 // One request's budget: where its time went, as a bar and as a table.
 
-import { h } from "./dom.js";
+import { card, h, heads, tableBox } from "./dom.js";
 import { ms } from "./sentences.js";
 import { read } from "./stream.js";
 import { isKnown, say } from "./words.js";
@@ -16,7 +16,7 @@ const nameOf = (part) => {
 /** The section; `show(id)` fills it. */
 export function requestBox() {
   const box = h("div", { "aria-live": "polite" }, h("p", { class: "quiet" }, say("enter_id")));
-  const element = h("section", { class: "card", id: "request" }, h("h2", {}, say("request")), box);
+  const element = card("request", say("request"), box);
   const show = async (id) => {
     try {
       box.replaceChildren(...drawn(await read(`/v1/live/requests/${encodeURIComponent(id)}`)));
@@ -57,13 +57,12 @@ function drawn(found) {
   });
   const beside = (found.beside ?? []).map(({ part, ms: took }) => ({ part, ms: took, isBeside: true }));
   const rows = parts.concat(beside).map(({ part, ms: took, isBeside }) => h("tr", {}, h("th", { scope: "row" }, nameOf(part) + (isBeside ? say("part_beside") : "")), h("td", {}, ms(took)), h("td", {}, `${Math.round((100 * took) / whole)} %`)));
-  const head = [say("part"), say("took"), say("share_of")].map((text) => h("th", { scope: "col" }, text));
+  const head = heads([say("part"), say("took"), say("share_of")]);
   return [
     h("p", {}, h("code", {}, found.request), ` ${found.model}`),
     h("p", {}, said.join(", ")),
     bar,
-    lanes.length && h("div", { role: "img", "aria-label": say("beside", { count: lanes.length }) }, lanes),
-    lanes.length && h("p", { class: "quiet" }, say("beside", { count: lanes.length })),
-    h("div", { class: "wide", tabIndex: 0, role: "region", "aria-label": say("request") }, h("table", { class: "parts" }, h("caption", { class: "unseen" }, say("request")), h("thead", {}, h("tr", {}, head)), h("tbody", {}, rows))),
+    ...(lanes.length ? [h("div", { "aria-hidden": "true" }, lanes), h("p", { class: "quiet" }, say("beside", { count: lanes.length }))] : []),
+    tableBox(say("request"), head, h("tbody", {}, rows), "wide parts"),
   ];
 }

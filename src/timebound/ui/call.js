@@ -1,15 +1,15 @@
 // The box that calls one model: what to send, what came back, and the same call for other programs.
 
 import { answerView, failureView } from "./answer.js";
-import { h } from "./dom.js";
+import { duration, h } from "./dom.js";
 import { isObject, parse } from "./json.js";
 import { ask, hasKey } from "./key.js";
 import { rawBody } from "./raw.js";
 import { sameView } from "./same.js";
-import { outlookView } from "./outlook.js";
 import { sampleStrip } from "./samples.js";
 import { freshKey, typedBody } from "./typed.js";
 import { kept, keptView, linkedKey } from "./verdict.js";
+import { say } from "./words.js";
 
 /** The box for one model of /v1/models; `update(model)` tells what the server says of it now. */
 export function callBox(model) {
@@ -28,7 +28,7 @@ export function callBox(model) {
     placeholder: String(Number((model.deadline_s * 1000).toPrecision(6))),
     inputMode: "numeric",
   });
-  const send = h("button", { type: "submit", class: "main" }, "Send");
+  const send = h("button", { type: "submit", class: "main" }, say("send"));
   const result = h("div", { class: "result", "aria-live": "polite" }, waiting());
   const headers = () => ({
     "Content-Type": body.type,
@@ -76,7 +76,7 @@ export function callBox(model) {
   const complain = ({ status, text }) => {
     const problem = status >= 400 ? parse(text) : undefined;
     if (isObject(problem) && (problem.field || status === 400 || status === 422)) {
-      body.complain(problem.field, String(problem.detail ?? problem.title ?? "Refused"));
+      body.complain(problem.field, String(problem.detail ?? problem.title ?? say("Refused")));
     }
   };
   let timer = 0;
@@ -96,7 +96,7 @@ export function callBox(model) {
   refresh();
   const request = h(
     "form",
-    { class: "request", noValidate: true, "aria-label": "Request" },
+    { class: "request", noValidate: true, "aria-label": say("request") },
     sampleStrip(model, (sample) => {
       body.show(sample);
       submit();
@@ -106,13 +106,13 @@ export function callBox(model) {
     h(
       "div",
       { class: "actions" },
-      h("div", {}, send, h("button", { type: "button", onclick: () => body.reset() }, "Reset")),
+      h("div", {}, send, h("button", { type: "button", onclick: () => body.reset() }, say("reset"))),
       h(
         "div",
         { class: "options" },
-        live && h("label", { class: "inline" }, live, "Send as I draw"),
+        live && h("label", { class: "inline" }, live, say("as_i_draw")),
         body.option,
-        h("label", { class: "inline" }, "Timeout, ms ", timeout),
+        h("label", { class: "inline" }, say("timeout"), timeout),
       ),
     ),
     outlook.element,
@@ -131,7 +131,7 @@ export function callBox(model) {
   });
   const linked = linkedKey(model);
   if (linked !== null) showKept(model, linked, result);
-  const came = h("section", { class: "came", "aria-label": "Answer" }, result);
+  const came = h("section", { class: "came", "aria-label": say("answer") }, result);
   const element = h("div", { class: "call" }, request, came, same.element);
   return { element, update: outlook.update };
 }
@@ -147,7 +147,7 @@ async function showKept(model, key, result) {
   try {
     const response = await read(() => kept(model, key));
     const at = Number(response.headers.get("Timebound-Finished-At"));
-    const since = at ? `An answer of ${new Date(at * 1000).toLocaleString()}, as the server kept it.` : "";
+    const since = at ? say("kept_at", { at: new Date(at * 1000).toLocaleString() }) : "";
     const quality = response.headers.get("Timebound-Quality");
     const row = response.status === 200 ? keptView(model, key, quality) : null;
     const shown = withRow(answerView(response, { model, limit_s: model.deadline_s }), row);
@@ -157,7 +157,7 @@ async function showKept(model, key, result) {
   }
 }
 
-const waiting = () => h("div", { class: "empty" }, h("p", {}, "The answer will be here."));
+const waiting = () => h("div", { class: "empty" }, h("p", {}, say("will_be_here")));
 
 async function exchange(url, headers, content, limit_s) {
   // The server keeps the deadline; this limit only frees the button if the server is gone.
@@ -178,4 +178,33 @@ async function read(call) {
     text: await blob.text(),
     elapsed_s,
   };
+}
+
+// --- what who sends now would get, by the server's present queue: told for one member, two, all --------------------
+
+/** A line; `update(model)` shows what the server says now, `limit_ms()` is how long an answer may take. */
+function outlookView(limit_ms) {
+  let now = null;
+  const words = h("span", {});
+  const dot = h("i", { class: "dot", "aria-hidden": "true" });
+  const element = h("p", { class: "outlook quiet", hidden: true }, dot, say("sent_now"), words);
+  const show = () => {
+    element.hidden = !now?.sent_now_ms?.length;
+    if (element.hidden) return;
+    const { quality, said } = outlook(now, limit_ms());
+    element.dataset.quality = quality;
+    if (words.textContent !== said) words.textContent = said;
+  };
+  const update = (model) => {
+    now = model;
+    show();
+  };
+  return { element, show, update };
+}
+
+function outlook({ sent_now_ms: times, margin_ms, has_fallback }, limit_ms) {
+  const fitting = times.filter((ms) => ms + margin_ms <= limit_ms).length;
+  const quality = fitting === times.length ? "full" : fitting ? "partial" : has_fallback ? "fallback" : "refused";
+  const time = duration(times[Math.max(0, fitting - 1)] / 1000);
+  return { quality, said: say(`out_${quality}`, { n: fitting, of: times.length, time }) };
 }

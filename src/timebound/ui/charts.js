@@ -1,6 +1,6 @@
 // Charts over time: uPlot draws, a table beside each says the same.
 
-import { h } from "./dom.js";
+import { h, heads, tableBox } from "./dom.js";
 import { language, say } from "./words.js";
 
 const ROWS = 12;
@@ -23,7 +23,7 @@ export function chart(title, named, { read, show, top = null }) {
     "details",
     {},
     h("summary", {}, say("table")),
-    h("div", { class: "wide", tabIndex: 0, role: "region", "aria-label": title }, h("table", {}, h("caption", { class: "unseen" }, title), h("thead", {}, head), body)),
+    tableBox(title, head, body),
   );
   const element = h("figure", { class: "chart" }, h("h3", {}, title), box, legend, table);
   let plot = null;
@@ -35,7 +35,7 @@ export function chart(title, named, { read, show, top = null }) {
     lines = wanted;
     forget();
     element.hidden = !lines.length;
-    head.replaceChildren(...[say("time"), ...lines.map(([, name]) => name)].map((name) => h("th", { scope: "col" }, name)));
+    head.replaceChildren(...heads([say("time"), ...lines.map(([, name]) => name)]).children);
   };
   const draw = (at, marks, from) => {
     choose();

@@ -1,7 +1,7 @@
 // The decision log: filtered here as it comes, and asked for anew when the filter changes.
 
 import { timeOf } from "./charts.js";
-import { h } from "./dom.js";
+import { card, h } from "./dom.js";
 import { sentence } from "./sentences.js";
 import { read } from "./stream.js";
 import { say } from "./words.js";
@@ -33,10 +33,9 @@ export function decisionLog(chosen) {
     h("label", {}, say("request_id"), id),
     h("button", { type: "submit" }, say("find")),
   );
-  const element = h(
-    "section",
-    { class: "card", id: "decisions" },
-    h("h2", {}, say("decisions")),
+  const element = card(
+    "decisions",
+    say("decisions"),
     h("p", { class: "quiet" }, say("newest")),
     form,
     h("div", { class: "scroll", tabIndex: 0, role: "region", "aria-label": say("decisions") }, list, empty),

@@ -15,6 +15,16 @@ export function h(tag, properties = {}, ...children) {
   return element;
 }
 
+/** A part of a page, with its title. */
+export const card = (id, title, ...children) => h("section", { class: "card", id }, h("h2", {}, title), ...children);
+
+/** A row of column heads. */
+export const heads = (names) => h("tr", {}, names.map((name) => h("th", { scope: "col" }, name)));
+
+/** A table with a title for who hears it; where it is too wide it scrolls by itself, also by keyboard. */
+export const tableBox = (title, head, body, name = "wide") =>
+  h("div", { class: name, tabIndex: 0, role: "region", "aria-label": title }, h("table", {}, h("caption", { class: "unseen" }, title), h("thead", {}, head), body));
+
 /** A list of name and value pairs; pairs without a value are left out. */
 export function facts(pairs, className = "facts") {
   const known = pairs.filter(([, value]) => value !== null && value !== undefined && value !== "");

@@ -1,6 +1,6 @@
 // Whether models still say what they used to: a row for each signal, asked for every few seconds.
 
-import { h } from "./dom.js";
+import { card, h, heads, tableBox } from "./dom.js";
 import { read } from "./stream.js";
 import { say } from "./words.js";
 
@@ -11,14 +11,12 @@ const percent = (value) => `${Number((100 * value).toPrecision(3))} %`;
 /** The panel; `refresh(model)` asks the server if that is due, or at once of another model. */
 export function driftPanel() {
   const rows = h("tbody");
-  const columns = ["model", "version", "signal", "state", "compared", "now_is", "usual", "psi"].map((name) => h("th", { scope: "col" }, say(name)));
-  const table = h("table", {}, h("caption", { class: "unseen" }, say("drift")), h("thead", {}, h("tr", {}, columns)), rows);
-  const element = h(
-    "section",
-    { class: "card", id: "drift" },
-    h("h2", {}, say("drift")),
+  const columns = ["model", "version", "signal", "state", "compared", "now_is", "usual", "psi"].map((name) => say(name));
+  const element = card(
+    "drift",
+    say("drift"),
     h("p", { class: "quiet" }, say("drift_is")),
-    h("div", { class: "wide scroll", tabIndex: 0, role: "region", "aria-label": say("drift") }, table),
+    tableBox(say("drift"), heads(columns), rows, "wide scroll"),
   );
   let asked = 0;
   let of = null;

@@ -5,6 +5,7 @@ import { indent, parse } from "./json.js";
 import { knownView } from "./known.js";
 import { about, fields } from "./schema.js";
 import { sketch } from "./sketch.js";
+import { say } from "./words.js";
 
 const SHORT = 80; // characters; what may be longer gets a text box of several lines
 
@@ -28,7 +29,7 @@ export function form(model, changed) {
   const more = h(
     "details",
     { class: "more" },
-    h("summary", {}, rare.length === 1 ? "1 more field" : `${rare.length} more fields`),
+    h("summary", {}, say(rare.length === 1 ? "more_one" : "more_fields", { count: rare.length })),
     rare.map(({ element }) => element),
   );
   const top = about(model.request_schema);
@@ -74,7 +75,7 @@ function row(field, example, isKey, changed) {
     complain,
   });
   control.input.setAttribute("aria-describedby", `${hintId} ${complaintId}`);
-  const notes = [kindName(field), field.isRequired ? null : "optional"].filter(Boolean).join(", ");
+  const notes = [kindName(field), field.isRequired ? null : say("optional")].filter(Boolean).join(", ");
   const label = h(
     field.kind === "picture" ? "p" : "label",
     { class: "name" },
@@ -96,7 +97,7 @@ function row(field, example, isKey, changed) {
 }
 
 function kindName({ kind, schema }) {
-  if (kind === "picture") return "picture, base64";
+  if (kind === "picture") return say("picture_kind");
   if (kind === "choice") return "";
   const limits = [schema.minimum, schema.maximum];
   const range = limits.every((limit) => limit !== undefined) ? ` ${limits.join(" to ")}` : "";
@@ -165,7 +166,7 @@ const CONTROLS = {
       const isJson = !text || parse(text) !== undefined;
       // As typed, for the server to refuse in its own words: an earlier value would be answered as if it were this one.
       edit(isJson ? text || null : JSON.stringify(text));
-      if (!isJson) complain("This is not valid JSON yet; as it is, it goes out as a text.");
+      if (!isJson) complain(say("json_yet"));
     });
     const written = (value) => (value === undefined || value === null ? "" : indent(JSON.stringify(value)));
     return {
@@ -186,7 +187,7 @@ const CONTROLS = {
 
 function choice(field, id, edit, values) {
   const left =
-    field.default === undefined || field.default === null ? "not given" : `${field.default} (default)`;
+    field.default === undefined || field.default === null ? say("not_given") : say("by_default", { value: field.default });
   const none = field.isRequired ? [] : [h("option", { value: "" }, left)];
   const input = h(
     "select",

@@ -1,6 +1,7 @@
 // The API key of this tab, where the server wants one: kept until the tab is closed, sent with every call.
 
 import { h } from "./dom.js";
+import { say } from "./words.js";
 
 const NAME = "timebound-key";
 
@@ -16,13 +17,13 @@ export function ask(url, options = {}) {
 /** A form that asks for the key; `done()` is called when one was given. */
 export function keyForm(done) {
   const input = h("input", { type: "password", autocomplete: "off", required: true, "aria-label": "API key" });
-  const wrong = hasKey() ? "The server does not know this key. " : "";
+  const wrong = hasKey() ? say("wrong_key") : "";
   const form = h(
     "form",
     { class: "notice", id: "key" },
-    h("label", {}, `${wrong}This server wants an API key: `, input),
+    h("label", {}, wrong + say("wants_key"), input),
     " ",
-    h("button", { type: "submit" }, "Use"),
+    h("button", { type: "submit" }, say("use")),
   );
   form.addEventListener("submit", (event) => {
     event.preventDefault();

@@ -3,7 +3,7 @@
 import { requestBox } from "./budget.js";
 import { chart, timeOf } from "./charts.js";
 import { decisionLog } from "./decisions.js";
-import { bytes, duration, h } from "./dom.js";
+import { bytes, card, duration, h, heads, tableBox } from "./dom.js";
 import { driftPanel } from "./drift.js";
 import { showNav } from "./nav.js";
 import { ms } from "./sentences.js";
@@ -73,19 +73,19 @@ const log = decisionLog((id) => request.show(id));
 
 function build() {
   showNav("/live", say("live"));
-  const columns = [say("worker"), say("state"), say("slots"), say("cpu"), say("memory"), say("items"), "pid"].map((text) => h("th", { scope: "col" }, text));
+  const columns = [say("worker"), say("state"), say("slots"), say("cpu"), say("memory"), say("items"), "pid"];
   find("page").append(
     tiles,
     h("form", { class: "filter", "aria-label": say("controls"), onsubmit: (event) => event.preventDefault() }, h("label", {}, say("model"), pickModel), h("label", {}, say("window"), pickWindow), pause),
     h("h2", {}, say("past")),
     h("div", { class: "charts" }, charts.map(({ element }) => element)),
     lanes.element,
-    h("section", { class: "card" }, h("h2", {}, say("workers")), h("div", { class: "wide", tabIndex: 0, role: "region", "aria-label": say("workers") }, h("table", {}, h("caption", { class: "unseen" }, say("workers")), h("thead", {}, h("tr", {}, columns)), workers))),
+    card("workers", say("workers"), tableBox(say("workers"), heads(columns), workers)),
     log.element,
     request.element,
     versions.element,
     drift.element,
-    h("section", { class: "card" }, h("h2", {}, say("marks")), marks),
+    card("marks", say("marks"), marks),
   );
 }
 

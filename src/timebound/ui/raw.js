@@ -3,6 +3,7 @@
 import { bytes, bytesOf, h, newId, switcher } from "./dom.js";
 import { pythonText } from "./python.js";
 import { onDrop, sketch } from "./sketch.js";
+import { say } from "./words.js";
 
 const LONGEST_SHOWN = 48; // characters of base64 in what is shown to copy; Copy takes all of it
 
@@ -32,7 +33,7 @@ export function rawBody(model, changed) {
     "What to send",
     names.map((name) => [
       name,
-      { picture: "Picture", text: "Text", file: "File" }[name],
+      say({ picture: "Picture", text: "Text", file: "File" }[name]),
       parts[name].element,
     ]),
     (name) => {
@@ -123,7 +124,7 @@ function textPart(media, changed) {
     element: h(
       "div",
       { class: "field" },
-      h("label", { class: "name", htmlFor: id }, "Text to send as it is"),
+      h("label", { class: "name", htmlFor: id }, say("text_as_is")),
       input,
     ),
     type: () => media,
@@ -141,7 +142,7 @@ function textPart(media, changed) {
 
 function filePart(accepts, concrete, changed) {
   let now = null; // a File, or { base64, media, title } of a sample
-  const name = h("strong", {}, "Choose a file or drop one here");
+  const name = h("strong", {}, say("choose_file"));
   const size = h("span", { class: "quiet" }, accepts.join(", "));
   const input = h("input", { type: "file", class: "unseen", accept: accepts.join(",") });
   const zone = h("label", { class: "drop" }, input, name, size);
@@ -161,7 +162,7 @@ function filePart(accepts, concrete, changed) {
     show: ({ data, media, title }) => put({ base64: data, media }, title, bytesOf(data).length),
     clear: () => {
       input.value = "";
-      put(null, "Choose a file or drop one here", null);
+      put(null, say("choose_file"), null);
     },
     curl: (isShort) =>
       now?.base64 ? piped(now.base64, isShort) : { data: ["--data-binary", `@${now?.name ?? "FILE"}`] },

@@ -3,6 +3,7 @@
 import { curlCommand } from "./curl.js";
 import { copy, h, switcher } from "./dom.js";
 import { pythonCode } from "./python.js";
+import { say } from "./words.js";
 
 const PROGRAMS = [
   ["curl", "curl", curlCommand],
@@ -11,7 +12,7 @@ const PROGRAMS = [
 
 /** `call()` gives url, model, headers and body; `refresh()` shows it anew. */
 export function sameView(call) {
-  const button = h("button", { type: "button" }, "Copy");
+  const button = h("button", { type: "button" }, say("copy"));
   const note = h("span", { class: "quiet" });
   const tabs = PROGRAMS.map(([name, title, write]) => {
     const label = `The same call for ${title}`;
@@ -22,7 +23,7 @@ export function sameView(call) {
     const { shown, write } = chosen;
     shown.textContent = write(call(), true);
     note.textContent =
-      shown.textContent === write(call(), false) ? "" : "Long values are cut here; Copy takes all of it.";
+      shown.textContent === write(call(), false) ? "" : say("cut_here");
   };
   const way = switcher(
     "Which program",
@@ -35,13 +36,13 @@ export function sameView(call) {
   button.addEventListener("click", async () => {
     try {
       await copy(chosen.write(call(), false));
-      button.textContent = "Copied";
+      button.textContent = say("copied");
     } catch {
-      button.textContent = "Copying failed";
+      button.textContent = say("copy_failed");
     }
-    setTimeout(() => (button.textContent = "Copy"), 1500);
+    setTimeout(() => (button.textContent = say("copy")), 1500);
   });
-  const head = h("div", { class: "head" }, h("h3", {}, "The same with"), way.bar, note, button);
+  const head = h("div", { class: "head" }, h("h3", {}, say("same")), way.bar, note, button);
   return {
     element: h(
       "section",

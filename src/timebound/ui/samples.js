@@ -1,6 +1,7 @@
 // A model's samples as tiles: pictures show themselves, the rest go by their titles.
 
 import { h } from "./dom.js";
+import { say } from "./words.js";
 import { ask } from "./key.js";
 import { pictureField } from "./schema.js";
 import { thumbnail } from "./sketch.js";
@@ -11,7 +12,7 @@ export function sampleStrip(model, choose) {
   const isPictured = takesPicture(model);
   // The strip has its height before its tiles come, so that nothing moves under a hand that draws.
   const kind = isPictured ? "samples pictured" : "samples";
-  const strip = h("div", { class: kind, role: "group", "aria-label": "Samples" });
+  const strip = h("div", { class: kind, role: "group", "aria-label": say("samples") });
   load(model.name).then((samples) => strip.append(...samples.map((sample) => tile(model, sample, choose))));
   return strip;
 }

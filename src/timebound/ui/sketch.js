@@ -1,7 +1,7 @@
 // A board to draw on: black ink on white paper. It takes picture files too, and shows the picture in the request.
 
-import { cameraButton } from "./camera.js";
 import { bytesOf, h } from "./dom.js";
+import { say } from "./words.js";
 
 const SIDE = 512; // drawn finer than it is sent, so that lines look smooth on any screen
 const SENT = 256;
@@ -90,13 +90,13 @@ export function sketch(changed, { label = "Picture", accept = "image/*" } = {}) 
     hint.hidden = false;
     publish();
   };
-  const undo = h("button", { type: "button", disabled: true }, "Undo");
+  const undo = h("button", { type: "button", disabled: true }, say("undo"));
   undo.addEventListener("click", () => {
     strokes.pop();
     redraw();
     publish();
   });
-  const hint = h("p", { class: "paper-hint", "aria-hidden": "true" }, "Draw here, drop or paste a picture");
+  const hint = h("p", { class: "paper-hint", "aria-hidden": "true" }, say("draw_here"));
   const file = h("input", {
     type: "file",
     accept,
@@ -105,8 +105,8 @@ export function sketch(changed, { label = "Picture", accept = "image/*" } = {}) 
   });
   const pens = h(
     "select",
-    { "aria-label": "Pen", onchange: (event) => (pen = Number(event.target.value)) },
-    PENS.map(([name, width]) => h("option", { value: width, selected: width === pen }, `${name} pen`)),
+    { "aria-label": say("pen"), onchange: (event) => (pen = Number(event.target.value)) },
+    PENS.map(([name, width]) => h("option", { value: width, selected: width === pen }, say(`pen_${name}`))),
   );
   const paper = h("div", { class: "paper" }, canvas, hint);
   onDrop(paper, take);
@@ -114,10 +114,10 @@ export function sketch(changed, { label = "Picture", accept = "image/*" } = {}) 
   const tools = h(
     "div",
     { class: "tools" },
-    h("button", { type: "button", onclick: clear }, "Clear"),
+    h("button", { type: "button", onclick: clear }, say("clear")),
     undo,
     pens,
-    h("label", { class: "button" }, file, "Open file"),
+    h("label", { class: "button" }, file, say("open_file")),
     cameraButton(take),
   );
   return { element: h("div", { class: "sketch" }, paper, tools), show, take };
@@ -193,4 +193,46 @@ function export256(canvas) {
   ink.imageSmoothingQuality = "high";
   ink.drawImage(canvas, 0, 0, SENT, SENT);
   return small.toDataURL("image/png").split(",")[1];
+}
+
+// --- the camera, where the browser has one to give: https, or this machine -------------------------------------
+
+/** The button, or null; `take(file)` gets the picture. */
+function cameraButton(take) {
+  if (!navigator.mediaDevices?.getUserMedia) return null;
+  const button = h("button", { type: "button" }, say("camera"));
+  button.addEventListener("click", () => openCamera(take, button));
+  return button;
+}
+
+async function openCamera(take, button) {
+  let stream;
+  try {
+    stream = await navigator.mediaDevices.getUserMedia({ video: { facingMode: "environment" } });
+  } catch (error) {
+    const reasons = { NotAllowedError: "Camera not allowed", NotFoundError: "No camera found" };
+    button.textContent = reasons[error.name] ?? say("no_camera");
+    setTimeout(() => (button.textContent = say("camera")), 3000);
+    return;
+  }
+  const video = h("video", { muted: true, playsInline: true, autoplay: true });
+  video.srcObject = stream;
+  const shoot = h("button", { type: "button", class: "main", disabled: true }, say("shoot"));
+  video.addEventListener("loadeddata", () => (shoot.disabled = false));
+  const close = h("button", { type: "button", onclick: () => dialog.close() }, say("cancel"));
+  const dialog = h("dialog", { class: "camera", "aria-label": "Camera" }, video, h("div", { class: "tools" }, shoot, close));
+  shoot.addEventListener("click", () => {
+    const canvas = h("canvas", { width: video.videoWidth, height: video.videoHeight });
+    canvas.getContext("2d").drawImage(video, 0, 0);
+    canvas.toBlob((blob) => {
+      take(new File([blob], "camera.jpg", { type: "image/jpeg" }));
+      dialog.close();
+    }, "image/jpeg", 0.92);
+  });
+  dialog.addEventListener("close", () => {
+    stream.getTracks().forEach((track) => track.stop());
+    dialog.remove();
+  });
+  document.body.append(dialog);
+  dialog.showModal();
 }

@@ -1,7 +1,7 @@
 // Batches on each slot, the last seconds of them: a drawing, a table, and a file for Chrome's trace viewer.
 
 import { colour, timeOf } from "./charts.js";
-import { h } from "./dom.js";
+import { card, h, heads, tableBox } from "./dom.js";
 import { ms } from "./sentences.js";
 import { look } from "./stream.js";
 import { isKnown, say } from "./words.js";
@@ -16,18 +16,17 @@ export function timeline() {
   const names = h("div", { class: "names", "aria-hidden": "true" });
   const seconds = h("select", { id: "seconds" }, [2, 10, 30, 120].map((value) => h("option", { value: String(value), selected: value === 10 }, String(value))));
   const body = h("tbody");
-  const columns = ["time", "slot", "model", "batch", "size", "took", "predicted", "why"].map((key) => h("th", { scope: "col" }, say(key)));
+  const head = heads(["time", "slot", "model", "batch", "size", "took", "predicted", "why"].map((key) => say(key)));
   const table = h(
     "details",
     {},
     h("summary", {}, say("table")),
-    h("div", { class: "wide", tabIndex: 0, role: "region", "aria-label": say("timeline") }, h("table", {}, h("caption", { class: "unseen" }, say("timeline")), h("thead", {}, h("tr", {}, columns)), body)),
+    tableBox(say("timeline"), head, body),
   );
   const save = h("button", { type: "button", onclick: () => download() }, say("download"));
-  const element = h(
-    "section",
-    { class: "card", id: "timeline" },
-    h("h2", {}, say("timeline")),
+  const element = card(
+    "timeline",
+    say("timeline"),
     h("div", { class: "filter" }, h("label", {}, say("seconds_shown"), seconds), save),
     h("div", { class: "lanes" }, names, h("div", {}, canvas)),
     table,

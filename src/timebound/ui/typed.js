@@ -5,6 +5,7 @@ import { form } from "./form.js";
 import { indent, isObject, parse, removeField, setField, shorten } from "./json.js";
 import { pythonText, pythonValue } from "./python.js";
 import { fields, sample } from "./schema.js";
+import { say } from "./words.js";
 
 const LONGEST_ARGUMENT = 100_000; // bytes; Linux refuses a single argument above 128 KiB
 const LONGEST_FORM_VALUE = 20_000; // characters of one list; beyond, a browser gets slow and nobody reads it
@@ -23,7 +24,7 @@ export function typedBody(model, changed) {
     "aria-label": "JSON body",
   });
   const note = h("p", { class: "complaint", "aria-live": "polite", hidden: true });
-  const say = (sentence) => {
+  const tell = (sentence) => {
     note.hidden = !sentence;
     note.textContent = sentence;
   };
@@ -33,7 +34,7 @@ export function typedBody(model, changed) {
 
   const read = (showForm) => {
     const value = parse(editor.value);
-    say(value === undefined ? "This is not valid JSON; the server will refuse it." : "");
+    tell(value === undefined ? say("bad_json") : "");
     if (isObject(value)) {
       good = editor.value;
       if (showForm) inputs.show(value);
@@ -51,7 +52,7 @@ export function typedBody(model, changed) {
 
   const json = h("div", { class: "field" }, editor, note);
   const ways = [
-    ["form", "Form", inputs.element],
+    ["form", say("form"), inputs.element],
     ["json", "JSON", json],
   ];
   // A tensor of a thousand numbers, or a body that is no object, is better off as text.
@@ -64,7 +65,7 @@ export function typedBody(model, changed) {
   const key = model.key ? fields(model.request_schema).find(({ name }) => name === model.key) : undefined;
   const fresh = h("input", { type: "checkbox", checked: true });
   body.option = key
-    ? h("label", { class: "inline" }, fresh, "New ", h("code", {}, model.key), " each time")
+    ? h("label", { class: "inline" }, fresh, say("new_key"), h("code", {}, model.key), say("each_time"))
     : null;
   body.reset = () => {
     inputs.settle();
@@ -83,7 +84,7 @@ export function typedBody(model, changed) {
   };
   body.complain = (field, sentence) => {
     const isShown = inputs.complain(field, sentence);
-    if (!json.hidden) say(field ? `${field}: ${sentence}` : sentence);
+    if (!json.hidden) tell(field ? `${field}: ${sentence}` : sentence);
     return isShown;
   };
   body.curl = (isShort) => {

@@ -2,6 +2,7 @@
 
 import { copy, h } from "./dom.js";
 import { ask } from "./key.js";
+import { say } from "./words.js";
 
 const baseOf = (model) => model.name.split("@")[0];
 const part = encodeURIComponent;
@@ -26,15 +27,15 @@ export function keptView(model, key, quality) {
 }
 
 function linkButton(address) {
-  const button = h("button", { type: "button" }, "Copy link");
+  const button = h("button", { type: "button" }, say("copy_link"));
   button.addEventListener("click", async () => {
     try {
       await copy(address);
-      button.textContent = "Link copied";
+      button.textContent = say("link_copied");
     } catch {
-      button.textContent = "Copying failed";
+      button.textContent = say("copy_failed");
     }
-    setTimeout(() => (button.textContent = "Copy link"), 1500);
+    setTimeout(() => (button.textContent = say("copy_link")), 1500);
   });
   button.dataset.link = address;
   return button;
@@ -42,30 +43,31 @@ function linkButton(address) {
 
 function verdictView(model, key) {
   const note = h("span", { class: "quiet", role: "status" });
-  const right = h("input", { type: "text", maxLength: 200, "aria-label": "What would be right", placeholder: "What would be right?" });
-  const better = h("form", { hidden: true }, right, " ", h("button", { type: "submit" }, "Say so"));
-  const say = async (verdict, label = "") => {
+  const right = h("input", { type: "text", maxLength: 200, "aria-label": say("what_right"), placeholder: say("what_right") });
+  const better = h("form", { hidden: true }, right, " ", h("button", { type: "submit" }, say("say_so")));
+  const judged = async (verdict, label = "") => {
     try {
       const response = await ask(`/v1/feedback/${part(baseOf(model))}/${part(key)}`, {
         method: "POST",
         headers: { "Content-Type": "application/json" },
         body: JSON.stringify({ verdict, ...(label ? { label } : {}) }),
       });
-      note.textContent = response.ok ? `Noted: ${verdict}${label ? `, it is ${label}` : ""}.` : `Not noted (${response.status}).`;
+      const noted = label ? "noted_label" : "noted_as";
+      note.textContent = response.ok ? say(noted, { verdict: say(verdict), label }) : say("not_noted_why", { why: response.status });
     } catch (error) {
-      note.textContent = `Not noted: ${error.message}`;
+      note.textContent = say("not_noted_why", { why: error.message });
     }
   };
   const judge = (verdict) => {
     for (const [name, button] of Object.entries(buttons)) button.setAttribute("aria-pressed", String(name === verdict));
     better.hidden = verdict !== "wrong";
-    say(verdict);
+    judged(verdict);
   };
   const button = (name, title) => h("button", { type: "button", "aria-pressed": "false", onclick: () => judge(name) }, title);
-  const buttons = { right: button("right", "Right"), wrong: button("wrong", "Wrong") };
+  const buttons = { right: button("right", say("Right")), wrong: button("wrong", say("Wrong")) };
   better.addEventListener("submit", (event) => {
     event.preventDefault();
-    say("wrong", right.value.trim());
+    judged("wrong", right.value.trim());
   });
-  return h("div", { class: "verdict", role: "group", "aria-label": "Is this right?" }, Object.values(buttons), note, better);
+  return h("div", { class: "verdict", role: "group", "aria-label": say("is_right") }, Object.values(buttons), note, better);
 }

@@ -1,6 +1,6 @@
 // Versions that share a model's requests, side by side: each figure, and how far it is from the first one's.
 
-import { h } from "./dom.js";
+import { card, h, heads, tableBox } from "./dom.js";
 import { ms } from "./sentences.js";
 import { read } from "./stream.js";
 import { say } from "./words.js";
@@ -12,7 +12,8 @@ const plain = (value) => String(Number(value.toPrecision(3)));
 /** The panel, hidden while no model has two versions; `refresh(model)` asks the server if that is due. */
 export function versionsPanel() {
   const body = h("div");
-  const element = h("section", { class: "card", id: "versions", hidden: true }, h("h2", {}, say("versions")), h("p", { class: "quiet" }, say("versions_are")), body);
+  const element = card("versions", say("versions"), h("p", { class: "quiet" }, say("versions_are")), body);
+  element.hidden = true;
   let asked = 0;
 
   const refresh = async (model) => {
@@ -26,13 +27,12 @@ export function versionsPanel() {
 }
 
 function table(one) {
-  const columns = ["version", "share_of_all", "requests_count", "in_time", "took", "sure", "label"].map((name) => h("th", { scope: "col" }, say(name)));
+  const columns = ["version", "share_of_all", "requests_count", "in_time", "took", "sure", "label"].map((name) => say(name));
   const rows = Object.entries(one.versions).map(([version, told]) => row(one, version, told));
   const copies = Object.entries(one.copies).map(([version, told]) =>
     h("p", {}, say("copies_are", { version, count: told.copies, same: told.same ? percent(told.same.value) : "–", label: told.same_label ? percent(told.same_label.value) : "–" })),
   );
-  const head = h("thead", {}, h("tr", {}, columns));
-  return h("div", {}, h("div", { class: "wide", tabIndex: 0, role: "region", "aria-label": one.model }, h("table", {}, h("caption", {}, one.model), head, h("tbody", {}, rows))), copies);
+  return h("div", {}, h("h3", {}, one.model), tableBox(one.model, heads(columns), h("tbody", {}, rows)), copies);
 }
 
 function row(one, version, told) {

@@ -1,14 +1,13 @@
 // What pages say, in two languages. The browser's own is taken unless the reader chooses; `say` fills in the numbers.
 
-import { english } from "./english.js";
-import { chinese } from "./chinese.js";
+import { texts } from "./texts.js";
 
 const NAME = "timebound-language";
-const LANGUAGES = { en: english, "zh-Hant": chinese };
+const LANGUAGES = ["en", "zh-Hant"];
 
 const wanted = () => {
   const chosen = localStorage.getItem(NAME);
-  if (chosen in LANGUAGES) return chosen;
+  if (LANGUAGES.includes(chosen)) return chosen;
   return /^zh\b/.test(navigator.language) ? "zh-Hant" : "en";
 };
 
@@ -16,11 +15,11 @@ export const language = wanted();
 document.documentElement.lang = language;
 
 /** Whether there are words for this. */
-export const isKnown = (key) => key in english;
+export const isKnown = (key) => key in texts;
 
 /** The words for a key, with `{names}` filled in; the key itself if there are none. */
 export function say(key, values = {}) {
-  const text = LANGUAGES[language][key] ?? english[key] ?? key;
+  const text = texts[key]?.[LANGUAGES.indexOf(language)] ?? key;
   return text.replace(/\{(\w+)\}/g, (whole, name) => values[name] ?? whole);
 }
 
