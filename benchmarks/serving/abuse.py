@@ -54,7 +54,7 @@ READ_TIMEOUT_S = 2
 ARRIVE_S = 20.0
 GOAL = 1.20
 """The p99 beside abusers over the p99 alone."""
-CONNECTION_KB = {"slowloris": 60.0, "backlog": 150.0, "connections": 60.0}
+CONNECTION_KB = {"slowloris": 20.0, "backlog": 120.0, "connections": 20.0}
 """What one connection may really take of memory, by kind, without what is counted as held."""
 BARS = (
     *zero("errors"),
