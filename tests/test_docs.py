@@ -34,6 +34,14 @@ def test_every_file_the_tour_names_is_there() -> None:
     assert missing == []
 
 
+def test_the_tour_names_every_file_that_a_request_may_meet() -> None:
+    tour, source = (ROOT / "docs" / "tour.md").read_text(), ROOT / "src" / "timebound"
+    rooms = ["admission", "devices", "http", "reading", "requests", "rpc", "scheduler", "store", "tensors", "workers"]
+    files = [file.relative_to(source).as_posix() for room in rooms for file in (source / room).rglob("*.py")]
+    assert len(files) > 150
+    assert [file for file in files if not file.endswith("__init__.py") and f"`{file}`" not in tour] == []
+
+
 def test_every_error_code_is_in_the_behaviour_page_under_its_status() -> None:
     behaviour = (ROOT / "docs" / "behaviour.md").read_text()
     rows = [line for line in behaviour.splitlines() if re.match(r"\| [0-9, ]+\|", line)]

@@ -134,5 +134,5 @@ class Releases:
                 seen = now
             except SetupError as error:
                 log.error("%s", error)
-            except Exception:  # whatever is wrong with the files now, the next change may mend it
+            except Exception:  # whatever is wrong with the files now, the next change may fix it
                 log.exception("the target has changed and could not be loaded")

@@ -290,7 +290,7 @@ def test_a_request_that_the_server_does_not_read_on_is_not_slow(gate: Gate) -> N
     with Serving(MODELS / "waits.py", "--workers", "1", "--read-timeout", "0.5") as serving, serving.wire() as wire:
         first, second = post("/wait", {"value": 1, "gate": str(gate.path)}), post("/wait", {"value": 2})
         wire.send(first, *[second] * 20, second[:-5])  # more than are read while one is computed
-        time.sleep(2.5)
+        time.sleep(2.5)  # five times the limit, and more than the second between two looks at connections
         wire.send(second[-5:])
         gate.open()
         assert [wire.read().json()["value"] for _ in range(22)] == [1] + [2] * 21
@@ -300,7 +300,7 @@ def test_a_request_in_work_is_no_idle_connection(gate: Gate) -> None:
     with Serving(MODELS / "waits.py", "--workers", "1", "--keep-alive", "0.2") as serving, serving.wire() as wire:
         wire.send(post("/wait", {"value": "x"}), post("/wait", {"value": 2, "gate": str(gate.path)}))
         assert wire.read().status == 422
-        time.sleep(2.5)
+        time.sleep(2.5)  # many times the limit: an idle connection would be closed by now
         gate.open()
         assert wire.read().json() == {"value": 2}
 
@@ -324,7 +324,7 @@ def test_who_does_not_read_its_answers_gets_no_more_of_them() -> None:
         before = memory_of(serving.pid)
         wire.send(*[request] * 200)
         eventually(lambda: wire.is_read, "all of it read")
-        time.sleep(1.0)
+        time.sleep(1.0)  # time in which answers that nobody reads could pile up
         assert memory_of(serving.pid) - before < 40_000_000
 
 

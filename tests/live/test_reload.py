@@ -27,7 +27,7 @@ class Word(tb.Model):
     def load(self):
         {load}
     def infer(self, batch):
-        time.sleep(0.005)
+        time.sleep(0.005)  # batches are under way whenever a reload comes
         return ["{word}"] * len(batch)
     def finish(self, output, request):
         return {{"n": request.n, "word": output}}

@@ -34,7 +34,7 @@ class Naps(tb.Model):
         print("what a model prints is no measurement")
 
     def infer(self, batch):
-        time.sleep(0.01)
+        time.sleep(0.01)  # a batch that takes time: there is something to tune
         return [request.n for request in batch]
 """
 

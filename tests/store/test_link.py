@@ -223,7 +223,7 @@ async def test_a_name_that_is_looked_up_for_longer_than_an_attempt_lasts_is_foun
     async def slow(*host: Any, **more: Any) -> Any:
         nonlocal asked
         asked += 1
-        await asyncio.sleep(1.2)
+        await asyncio.sleep(1.2)  # a resolver slower than the link's patience
         return await usual(*host, **more)
 
     monkeypatch.setattr(loop, "getaddrinfo", slow)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; 0 done, 1 nothing found, 2 a mistake to mend (one sentence on stderr), 130 interrupted."""
+    """Run the command; 0 done, 1 nothing found, 2 a mistake to fix (one sentence on stderr), 130 interrupted."""
     try:
         from timebound.cli.command import run
 

@@ -37,7 +37,7 @@ def add_to(verbs: Any) -> None:
     difference = "largest difference an export may show, each output relative to its largest number (default: 0.001)"
     add("--tolerance", type=float, default=1e-3, metavar="VALUE", help=difference)
     share = (
-        "least share of samples that the new file must answer as before. For an int8 or fp16 file without classes "
+        "minimum share of samples that the new file must answer as before. For an int8 or fp16 file without classes "
         "to choose from: 1 minus the largest difference allowed, relative to the largest number of that output "
         "(default: 0.9)"
     )

@@ -23,8 +23,8 @@ def add_to(verbs: Any) -> None:
         "Serve models over HTTP; every request is answered before its deadline.",
     )
     what = "a .py file with timebound.Model classes or a typed function, an .onnx, .pt2, .pt or .mar file, or a folder"
-    one = "app.py:NAME or package.module:NAME serves one of a file's"
-    serve.add_argument("target", type=Path, nargs="+", help=f"{what}; {one}; files and apps may be several")
+    one = "app.py:NAME serves one class or function; give several targets to serve them together"
+    serve.add_argument("target", type=Path, nargs="+", help=f"{what}; {one}")
     demo = declare(
         verbs,
         "demo",

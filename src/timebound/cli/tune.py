@@ -41,7 +41,7 @@ def add_to(verbs: Any) -> None:
     turns = "how often each setting is tried; those far behind are left out earlier (default: 3)"
     add("--rounds", type=read_whole, default=3, metavar="N", help=turns)
     of_engines = parser.add_argument_group("engines of ONNX files, modes of torch").add_argument
-    share = "least share of inputs that one must answer as onnxruntime, or the network as it is, does (default: 0.99)"
+    share = "minimum share of inputs on which an engine must agree with onnxruntime (default: 0.99)"
     of_engines("--agreement", type=read_share, default=0.99, metavar="SHARE", help=share)
     within = "by how much numbers in an answer may differ, as a share of the largest one (default: 0.05)"
     of_engines("--tolerance", type=read_share, default=0.05, metavar="SHARE", help=within)

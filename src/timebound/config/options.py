@@ -67,8 +67,8 @@ class Config:
     operator_at: str | None = _option(
         None,
         LOOPBACK,
-        "a loopback address, as host:port, at which everybody who asks is the operator: only for machines that nobody "
-        "else uses",
+        "loopback address, as host:port, where every caller has admin rights without a token: only for machines that "
+        "nobody else uses",
         unset="none",
     )
     workers: int | None = _option(

@@ -61,13 +61,13 @@ def check_models(target: Path, config: Config, cores: int, available_mib: float,
 def _death(ended: Ended, timeout_s: float, stage: str) -> str | None:
     """How the dry run came to a bad end, if it did; `stage` is what it was about to do."""
     if ended.code is None:
-        return f"{stage} takes longer than {timeout_s:g} s; mend it, or give more with --timeout"
+        return f"{stage} takes longer than {timeout_s:g} s; make it faster, or allow more with --timeout"
     if ended.code < 0:
         name = signal.Signals(-ended.code).name
         hint = "; it may have run out of memory" if name == "SIGKILL" else ""
         return f"the process died of {name} in {stage}{hint}; run it in a Python of its own to see why"
     if ended.code > 0:
-        return f"the process left in {stage}: {ended.last_line}; take exit() out of the model, or mend what it says"
+        return f"the process left in {stage}: {ended.last_line}; remove exit() from the model, or fix what it reports"
     return None
 
 

@@ -103,7 +103,7 @@ def _walk(here: Path, path: str, unwanted: Sequence[str], seen: set[Path], home:
 
 def _check_link(link: Path, name: str, home: Path | None) -> None:
     if not link.exists():
-        raise SetupError(f"{link} is a link to {link.readlink()}, which is not there; mend it, or leave it out: "
+        raise SetupError(f"{link} is a link to {link.readlink()}, which is not there; fix it, or leave it out: "
                          f"--leave-out {name}")  # fmt: skip
     if home is not None and not link.resolve().is_relative_to(home):
         raise SetupError(f"{link} is a link to {link.resolve()}, outside the app's folder; if that is to be in the "
