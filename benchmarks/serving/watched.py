@@ -50,7 +50,7 @@ BARS = (
 )
 TABS = 5
 PANELS_EVERY_S = 5.0
-"""As `EVERY_MS` in drift.js and versions.js."""
+"""As `EVERY_MS` in versions.js."""
 RATE = 2000.0
 TOKEN = "watched"
 

@@ -3,11 +3,10 @@
 import { answerView, failureView } from "./answer.js";
 import { duration, h } from "./dom.js";
 import { isObject, parse } from "./json.js";
+import { freshKey, rawBody, typedBody } from "./bodies.js";
 import { ask, hasKey } from "./key.js";
-import { rawBody } from "./raw.js";
 import { sameView } from "./same.js";
 import { sampleStrip } from "./samples.js";
-import { freshKey, typedBody } from "./typed.js";
 import { kept, keptView, linkedKey } from "./verdict.js";
 import { say } from "./words.js";
 

@@ -1,15 +1,13 @@
 // The live page: ten minutes of the past, then a message a second.
 
 import { requestBox } from "./budget.js";
-import { chart, timeOf } from "./charts.js";
+import { chart, timeOf, timeline } from "./charts.js";
 import { decisionLog } from "./decisions.js";
 import { bytes, card, duration, h, heads, tableBox } from "./dom.js";
-import { driftPanel } from "./drift.js";
 import { showNav } from "./nav.js";
 import { ms } from "./sentences.js";
 import { follow, passForm, read, takePass } from "./stream.js";
-import { timeline } from "./timeline.js";
-import { versionsPanel } from "./versions.js";
+import { driftPanel, versionsPanel } from "./versions.js";
 import { say } from "./words.js";
 
 const KEPT = 600;

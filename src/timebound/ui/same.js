@@ -1,8 +1,7 @@
 // The same call from elsewhere, to copy: one tab per program that can make it.
 
-import { curlCommand } from "./curl.js";
 import { copy, h, switcher } from "./dom.js";
-import { pythonCode } from "./python.js";
+import { curlCommand, pythonCode } from "./snippets.js";
 import { say } from "./words.js";
 
 const PROGRAMS = [

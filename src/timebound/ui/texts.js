@@ -120,9 +120,8 @@ export const texts = {
   verdict: ["Right or wrong", "對或錯"], right: ["right", "對"], wrong: ["wrong", "錯"], order: ["Order", "排序"],
   newest_first_order: ["newest first", "最新的在前"], least_sure: ["least sure first", "最沒把握的在前"], disagreed: ["members disagreed", "成員意見不同"],
   outcomes: ["Requests", "請求"], sure: ["Sure", "把握"], quality_of: ["Quality", "品質"], counts: ["Counts", "統計"], count_by: ["Count by", "依此統計"],
-  value: ["Value", "值"], count: ["Count", "數量"], part_of: ["Share", "比例"], by_label: ["label", "標籤"], by_user: ["user", "使用者"], by_day: ["day", "日期"],
-  by_model: ["model", "模型"], by_version: ["version", "版本"], by_quality: ["quality", "品質"], by_source: ["source", "來源"], by_code: ["error", "錯誤"],
-  by_verdict: ["right or wrong", "對或錯"], take_away: ["All of these, with what was kept of bodies, as a file:", "以上全部，連同保留的內容，存成檔案："],
+  value: ["Value", "值"], count: ["Count", "數量"], part_of: ["Share", "比例"],
+  take_away: ["All of these, with what was kept of bodies, as a file:", "以上全部，連同保留的內容，存成檔案："],
   found: ["Found: {count}", "找到：{count}"], choose_one: ["Choose a request in the list.", "請在清單中選擇一個請求。"], sent: ["Sent", "送出的內容"],
   answered: ["Answered", "回答"], not_kept: ["Not kept: the model's keep_inputs says whether it is.", "未保留：由模型的 keep_inputs 決定。"],
   replay: ["Send it again", "再送一次"], replayed: ["Answered now:", "現在的回答："], right_label: ["If wrong, what is right", "若錯，正確的是"],
@@ -166,4 +165,6 @@ export const texts = {
   Text: ["Text", "文字"], File: ["File", "檔案"], wants_key: ["This server wants an API key: ", "此伺服器需要 API 金鑰："],
   wrong_key: ["The server does not know this key. ", "伺服器不認得這把金鑰。"], samples: ["Samples", "範例"],
   pen: ["Pen", "筆"], pen_fine: ["fine pen", "細筆"], pen_medium: ["medium pen", "中筆"], pen_bold: ["bold pen", "粗筆"],
+  user: ["User", "使用者"], day: ["Day", "日期"], error: ["Error", "錯誤"], less_sure: ["Less sure than, %", "把握低於 (%)"], has_input: ["with what was sent", "有保留送出的內容"], span_yesterday: ["yesterday", "昨天"],
+  more: ["More", "更多"], per_minute: ["Requests per minute", "每分鐘請求數"], rolled_up: ["By model, version, quality, source, error and time alone.", "只依模型、版本、品質、來源、錯誤和時間。"],
 };

@@ -1,4 +1,4 @@
-// Versions that share a model's requests, side by side: each figure, and how far it is from the first one's.
+// Versions that share a model's requests, side by side, and whether models still say what they used to.
 
 import { card, h, heads, tableBox } from "./dom.js";
 import { ms } from "./sentences.js";
@@ -7,7 +7,7 @@ import { say } from "./words.js";
 
 const EVERY_MS = 5000;
 const percent = (value) => `${Number((100 * value).toPrecision(3))} %`;
-const plain = (value) => String(Number(value.toPrecision(3)));
+const plain = (value) => (value === null || value === undefined ? "–" : String(Number(value.toPrecision(3))));
 
 /** The panel, hidden while no model has two versions; `refresh(model)` asks the server if that is due. */
 export function versionsPanel() {
@@ -52,4 +52,38 @@ function interval(off, show) {
   if (!off) return "";
   const bounds = say("from_to", { low: show(off.low), high: show(off.high) });
   return ` (${bounds}${off.low > 0 || off.high < 0 ? `, ${say("differs")}` : ""})`;
+}
+
+/** The panel; `refresh(model)` asks the server if that is due, or at once of another model. */
+export function driftPanel() {
+  const rows = h("tbody");
+  const columns = ["model", "version", "signal", "state", "compared", "now_is", "usual", "psi"].map((name) => say(name));
+  const element = card(
+    "drift",
+    say("drift"),
+    h("p", { class: "quiet" }, say("drift_is")),
+    tableBox(say("drift"), heads(columns), rows, "wide scroll"),
+  );
+  let asked = 0;
+  let of = null;
+
+  const refresh = async (model) => {
+    if (model === of && Date.now() - asked < EVERY_MS) return;
+    asked = Date.now();
+    of = model;
+    const { versions } = await read("/v1/live/drift");
+    const wanted = versions.filter((one) => !model || one.model === model);
+    const found = wanted.flatMap((one) => one.signals.map((signal) => signalRow(one, signal)));
+    rows.replaceChildren(...(found.length ? found : [h("tr", {}, h("td", { colSpan: columns.length, class: "quiet" }, say("no_drift")))]));
+  };
+  return { element, refresh };
+}
+
+function signalRow(version, one) {
+  const isLabel = one.signal === "label";
+  const show = (value) => (isLabel && value !== undefined ? percent(value) : plain(value));
+  const state = one.state === "learning" ? say("drift_learning", one) : say(version.is_paused ? "drift_paused" : `drift_${one.state}`);
+  const now = one.what ? `${isLabel ? `${one.what} ` : ""}${show(one.now)}` : "–";
+  const cells = [version.version, say(`signal_${one.signal}`), state, one.seen ?? 0, now, show(one.usual), plain(one.psi)];
+  return h("tr", { "data-state": one.state }, h("th", { scope: "row" }, version.model), cells.map((text) => h("td", {}, String(text))));
 }

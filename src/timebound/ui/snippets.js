@@ -1,4 +1,4 @@
-// A call as a program for Python's client.
+// A call as a program for Python's client, and as a command for curl.
 
 import { literals } from "./json.js";
 
@@ -44,4 +44,19 @@ function keyOf(request, field) {
   const value = field.split(".").reduce((inner, name) => inner?.[name], request);
   const isKey = typeof value === "string" || Number.isSafeInteger(value);
   return isKey && value !== "" ? pythonText(String(value)) : "None";
+}
+
+const quote = (text) => `'${text.replaceAll("'", "'\\''")}'`;
+
+/** The command for a call of url, headers and body. */
+export function curlCommand({ url, headers, body }, isShort) {
+  const { before, data } = body.curl(isShort);
+  const [print, text, rest = ""] = before ?? [];
+  const lines = Object.entries(headers).map(([name, value]) => `-H ${quote(`${name}: ${value}`)}`);
+  const [option, value] = data;
+  const sent = `${option} ${value === "@-" ? value : quote(value)}`;
+  return (
+    (before ? `${print} ${quote(text)}${rest} |\n` : "") +
+    [`curl -i ${quote(url)}`, ...lines, sent].join(" \\\n  ")
+  );
 }
