@@ -249,6 +249,8 @@ class Question(msgspec.Struct, eq=False):
     """The part of the gateway's memory that a large body takes; it is given back when nobody knows it any more."""
     trace: Trace | None = None
     """None for most: requests that were not chosen for a trace, and came without one."""
+    follow: Callable[[Question, Result | list[Part]], None] | None = None
+    """Told every better answer before the last, and every piece; for a client that asked for that."""
 
 
 class Outcome(msgspec.Struct, array_like=True, frozen=True):
@@ -318,6 +320,14 @@ class Run(msgspec.Struct, frozen=True):
     device_s: float = 0.0
     """How long its first `sure` members should take on a device; 0 on CPUs."""
     sure: int = 0
+
+
+class Part(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """One piece of an answer, as its model gave it: JSON, the JSON of a text, or bytes."""
+
+    kind: str
+    """"json", "text" or "bytes"."""
+    data: bytes
 
 
 class Measured(msgspec.Struct, array_like=True, frozen=True):

@@ -129,6 +129,9 @@ class Gateway:
     def kill(self, slot: Any) -> None:
         raise AssertionError("nothing hangs here")
 
+    def leave_off(self, slot: Any, batch: Batch, places: list[int]) -> None:
+        raise AssertionError("no pieces come here")
+
     def decide(self, slot: Any, batch: Batch, *, go: bool) -> None:
         raise AssertionError("no ensemble is asked here")
 

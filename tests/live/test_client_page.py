@@ -64,4 +64,4 @@ def test_tritonclient_asks_the_same_file_as_the_page_on_surfaces_says(doubler: S
 
 def test_no_block_is_left_out() -> None:
     assert [kind for kind, _ in _FENCE.findall(PAGE)] == ["python", "console"] * (len(PROGRAMS) + 1)
-    assert len(PROGRAMS) == len(SHOWN) - 1 == 7
+    assert len(PROGRAMS) == len(SHOWN) - 1 == 8

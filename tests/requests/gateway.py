@@ -36,6 +36,7 @@ class World:
         self.running: dict[Any, list[bytes]] = {}
         self.killed: list[Any] = []
         self.decided: list[tuple[Any, bool]] = []
+        self.left_off: list[tuple[Any, list[int]]] = []
         self.asked: list[tuple[str, bytes, Callable[[Any], None]]] = []
         self.away: list[tuple[bytes, Callable[[Outcome, float], None]]] = []
         self.called_off: list[int] = []
@@ -68,6 +69,9 @@ class World:
         assert slot not in self.running, "a slot runs one batch at a time"
         self.sent.append((slot, batch, bodies))
         self.running[slot] = bodies
+
+    def leave_off(self, slot: Any, batch: Batch, places: list[int]) -> None:
+        self.left_off.append((slot, places))
 
     def decide(self, slot: Any, batch: Batch, *, go: bool) -> None:
         self.decided.append((slot, go))

@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from timebound.errors import WireError
-from timebound.types import Body, Measured, ModelInfo, Outcome, Report, Timing
+from timebound.types import Body, Measured, ModelInfo, Outcome, Part, Report, Timing
 from timebound.workers import messages, wire
 
 INFO = ModelInfo(
@@ -41,6 +41,8 @@ FRAMES: list[tuple[messages.Head, list[bytes]]] = [
     (messages.Measures([Measured("m", "Took", "ms", "value", 2, 7.5, 4.0)]), []),
     (messages.Unprepared(True), []),
     (messages.Progress("capturing 13 batch sizes, about 21 s left"), []),
+    (messages.Pieces(7, {0: [Part("text", b'"a"'), Part("bytes", b"\xff")], 3: []}), []),
+    (messages.Unwanted(7, [0, 3]), []),
 ]
 BY_KIND = pytest.mark.parametrize(("head", "payloads"), FRAMES, ids=lambda part: type(part).__name__)
 

@@ -5,13 +5,18 @@ from __future__ import annotations
 import select
 import socket
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar, Unpack, overload
+
+import msgspec
 
 from timebound.client.address import Address
 from timebound.client.answer import Answer, Read, as_kind
 from timebound.client.asking import Asking, Options, Served, Settings, TensorOptions, models_in
 from timebound.client.call import Attempt, Lost, Question, answered, lost, steps
+from timebound.client.errors import CallFailed, DeadlineMissed, Unreachable
+from timebound.client.events import ACCEPT, Event, EventReader, read_event, read_events
 from timebound.client.message import NotHttp, Reader, Reply
 from timebound.client.pool import Pool
 from timebound.client.tensors import outputs_in
@@ -81,6 +86,38 @@ class Client(Asking):
         """Say whether the answer to a key was right, for a server with a history; of a wrong one, what is right."""
         self._run(self._judged(model, key, right=right, label=label))
 
+    def stream(self, model: str, item: Any, *, type: Any = Any, **options: Unpack[Options]) -> Iterator[Event[Any]]:
+        """Each better answer of an ensemble, or each piece of an answer, as soon as it is there; the last `is_final`.
+
+        Takes what `ask` takes. Until the first event it is sent again as by `ask`; after that a `CallFailed` ends it.
+        Leave the loop, or close the generator, to leave the server.
+        """
+        asked = self._asked(model, item, options)
+        question = msgspec.structs.replace(asked, lines=[*asked.lines, ACCEPT])
+        opened: Opened = []
+        server = ""
+        try:
+            reply, _, server = self._run(question, partial(self._exchange, opened=opened))
+            if not opened:
+                yield from read_events(reply, type)
+                return
+            ((connection, reader, until),) = opened
+            while True:
+                for event in reader.take():
+                    yield (said := read_event(event, type, reply))
+                    if said.is_final:
+                        return
+                reader.feed(connection.more(until, self._around.clock.now))
+        except CallFailed:  # one of them is a TimeoutError too
+            raise
+        except TimeoutError:
+            raise DeadlineMissed("the deadline came between two events") from None
+        except (OSError, NotHttp) as error:
+            raise Unreachable(f"the stream broke off: {server}: {lost(error).why}") from None
+        finally:
+            for connection, _, _ in opened:
+                connection.close()
+
     def models(self) -> list[Served]:
         """What a server serves now."""
         return models_in(self._run(self._listed())[0])
@@ -90,7 +127,9 @@ class Client(Asking):
         ended = self._run(question)
         return answered(ended, read, question.key, self._around.clock.now() - began)
 
-    def _run(self, question: Question) -> tuple[Reply, int, str]:
+    def _run(
+        self, question: Question, exchange: Callable[[Attempt], Reply | Lost] | None = None
+    ) -> tuple[Reply, int, str]:
         following = steps(question, self._around)
         said: Reply | Lost | None = None
         while True:
@@ -100,21 +139,24 @@ class Client(Asking):
                 ended: tuple[Reply, int, str] = end.value
                 return ended
             if isinstance(step, Attempt):
-                said = self._exchange(step)
+                said = (exchange or self._exchange)(step)
             else:
                 said = None
                 self._rest.wait(step.seconds)
 
-    def _exchange(self, attempt: Attempt) -> Reply | Lost:
+    def _exchange(self, attempt: Attempt, opened: Opened | None = None) -> Reply | Lost:
         if not self._seats.acquire(timeout=max(0.0, attempt.until - self._around.clock.now())):
             return Lost("all connections of this client were busy", is_down=False)
         try:
-            return self._sent(attempt)
+            return self._sent(attempt, opened)
         finally:
             self._seats.release()
 
-    def _sent(self, attempt: Attempt) -> Reply | Lost:
-        """One attempt; a connection that had gone stale while it was idle does not count as one."""
+    def _sent(self, attempt: Attempt, opened: Opened | None) -> Reply | Lost:
+        """One attempt; a connection that had gone stale while it was idle does not count as one.
+
+        A connection on which events follow goes to `opened`.
+        """
         address, now = attempt.address, self._around.clock.now
         while True:
             connection = self._pool.take(address, now())
@@ -123,10 +165,13 @@ class Client(Asking):
                 connection = connection or _connect(address, self._tls, attempt.connect_until, now)
             except OSError as error:
                 return lost(error)
-            reader, keeps = Reader(), False
+            reader, keeps, is_open = Reader() if opened is None else EventReader(), False, False
             try:
                 reply = connection.exchange(attempt, reader, now)
                 keeps = reader.stays
+                if opened is not None and isinstance(reader, EventReader) and reader.goes_on:
+                    is_open = True
+                    opened.append((connection, reader, attempt.until))
                 return reply
             except TimeoutError:
                 return Lost("no answer in time", is_down=False)
@@ -137,7 +182,7 @@ class Client(Asking):
             finally:
                 if keeps:
                     self._pool.put(address, connection, now())
-                else:
+                elif not is_open:
                     connection.close()
 
 
@@ -173,12 +218,24 @@ class _Connection:
         except (BrokenPipeError, ConnectionResetError):
             pass  # it may have said why before it closed
         while True:
-            sock.settimeout(_left(until, now))
-            data = sock.recv(_CHUNK)
+            data = self._received(until, now)
             if not data:
                 return reader.end()
             if (reply := reader.feed(data)) is not None:
                 return reply
+
+    def more(self, until: float, now: Now) -> bytes:
+        """What comes next; raises `TimeoutError`, or another `OSError` at the end."""
+        if not (data := self._received(until, now)):
+            raise ConnectionResetError("connection closed")
+        return data
+
+    def _received(self, until: float, now: Now) -> bytes:
+        self._sock.settimeout(_left(until, now))
+        return self._sock.recv(_CHUNK)
+
+
+Opened: TypeAlias = list[tuple[_Connection, EventReader, float]]
 
 
 def _left(until: float, now: Now) -> float:

@@ -39,7 +39,7 @@ class Announced(Connection):
         try:
             found = read_announcement(self._begun)
         except ValueError:
-            self._cut("malformed_http")
+            self.cut("malformed_http")
             return
         if found is None:
             return

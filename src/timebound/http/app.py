@@ -18,6 +18,7 @@ from timebound.errors import Refusal, RequestError
 from timebound.http.access import CLIENT, Access
 from timebound.http.control import Control
 from timebound.http.cors import Cors, as_head
+from timebound.http.flow import Flow
 from timebound.http.history import HistoryRoutes
 from timebound.http.intake import Intake
 from timebound.http.live import LiveRoutes
@@ -31,6 +32,7 @@ from timebound.http.results import Results
 from timebound.http.routes import Route as ModelRoute
 from timebound.http.routes import Routes, find
 from timebound.http.short import shortened
+from timebound.http.streamed import Relayed
 
 _SAFE = [(b"x-content-type-options", b"nosniff")]
 
@@ -130,7 +132,11 @@ class App:
             return
         done: asyncio.Future[tuple[int, bytes, bytes]] = asyncio.get_running_loop().create_future()
 
+        relayed = Relayed()
+
         def respond(status: int, head: bytes, body: bytes) -> None:
+            if isinstance(body, Flow):
+                body.open(relayed)
             if not done.done():  # the caller may have been cancelled
                 done.set_result((status, head, body))
 
@@ -145,7 +151,29 @@ class App:
                 if leave is not None and (not done.done() or done.cancelled()):
                     leave()
         if done.done():
-            await _respond(send, *done.result())
+            status, head, whole = done.result()
+            if isinstance(whole, Flow):
+                await self._relay(send, receive, relayed, (status, head), leave)
+            else:
+                await _respond(send, status, head, whole)
+
+    async def _relay(
+        self,
+        send: Send,
+        receive: Receive,
+        relayed: Relayed,
+        start: tuple[int, bytes],
+        leave: Callable[[], None] | None,
+    ) -> None:
+        """Send an answer as its pieces come; a client that leaves meanwhile, or lags behind, has left."""
+        await send(_start_of(*start))
+        sending = asyncio.ensure_future(relayed.send_all(send))
+        try:
+            await (_first(sending, _disconnected(receive)) if self.is_watching else sending)
+        finally:
+            sending.cancel()
+            if leave is not None and not relayed.is_over:
+                leave()
 
     def _way_in(self, scope: Scope) -> tuple[Intake | Proxied, str]:
         """Where a request goes, and the address of who brings it."""
@@ -205,7 +233,11 @@ async def _disconnected(receive: Receive) -> None:
 
 
 async def _respond(send: Send, status: int, head: bytes, body: bytes) -> None:
+    await send(_start_of(status, head))
+    await send({"type": "http.response.body", "body": body})
+
+
+def _start_of(status: int, head: bytes) -> Message:
     lines = [line.partition(b": ") for line in head.split(b"\r\n") if line]
     headers = [*((name, value) for name, _, value in lines), *_SAFE]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+    return {"type": "http.response.start", "status": status, "headers": headers}

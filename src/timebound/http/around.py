@@ -7,7 +7,8 @@ import re
 
 from timebound.config import Config
 from timebound.http.cors import Cors
-from timebound.http.intake import Around, Fields, Respond
+from timebound.http.flow import Respond
+from timebound.http.intake import Around, Fields
 from timebound.types import Trace
 
 _PARENT, _STATE = TRACED = b"traceparent", b"tracestate"

@@ -140,7 +140,7 @@ class Bounded(HttpToolsProtocol):
         """A refusal that waits for the answers of earlier requests."""
         self._started: RequestResponseCycle | None = None
         self._unread_bytes = 0
-        self._unread_hold: Hold | None = None
+        self.unread_hold: Hold | None = None
         self.reading_since: float | None = None
         self.unread_since: float | None = None
         self.idle_since: float | None = None
@@ -222,7 +222,7 @@ class Bounded(HttpToolsProtocol):
         self.reading_since = self.loop.time()
         most, count = self._limits.max_connections, len(self.connections)
         if count > 2 * most:
-            self._cut("too_many_connections")  # so many are being told already that there is no room
+            self.cut("too_many_connections")  # so many are being told already that there is no room
         elif count > most:
             self._turn_away(
                 Refusal(f"{most} connections are open already", code="too_many_connections", retry_after_s=1)
@@ -245,8 +245,8 @@ class Bounded(HttpToolsProtocol):
 
     def pause_writing(self) -> None:
         self._watch_reading(self.loop.time())
-        self._unread_hold = self._state.held.hold()
-        self._unread_hold.stand_for(self.transport.get_write_buffer_size())
+        self.unread_hold = self._state.held.hold()
+        self.unread_hold.stand_for(self.transport.get_write_buffer_size())
         super().pause_writing()
 
     def _watch_reading(self, now: float) -> None:
@@ -265,7 +265,7 @@ class Bounded(HttpToolsProtocol):
         return int(self.transport.get_write_buffer_size() + sent)
 
     def resume_writing(self) -> None:
-        self.unread_since = self._unread_hold = None
+        self.unread_since = self.unread_hold = None
         super().resume_writing()
         running = self._started
         if (running is None or running.response_complete) and not self._is_refused:
@@ -293,7 +293,7 @@ class Bounded(HttpToolsProtocol):
                 self.transport.abort()
         elif waited_s > longest_s:
             if self._headers_done and not self._owns_cycle:
-                self._cut("silent")  # it never said a word
+                self.cut("silent")  # it never said a word
             else:
                 self.refuse("slow_client", f"the request did not arrive within {longest_s:g} s")
 
@@ -302,13 +302,13 @@ class Bounded(HttpToolsProtocol):
         unread = self.unread()
         if unread < self._unread_bytes:  # slow, but it reads
             self.unread_since, self._unread_bytes = now, unread
-            if self._unread_hold is not None:
-                self._unread_hold.stand_for(self.transport.get_write_buffer_size())
+            if self.unread_hold is not None:
+                self.unread_hold.stand_for(self.transport.get_write_buffer_size())
         elif now - since > self._limits.write_timeout:
-            self._cut("slow_reader")
+            self.cut("slow_reader")
             return False
         elif self._state.held.is_over and now - since > _PATIENCE_S:
-            self._cut("memory_full")
+            self.cut("memory_full")
             return False
         return True
 
@@ -324,7 +324,7 @@ class Bounded(HttpToolsProtocol):
         """Answer the request being read with a problem and take no more; earlier ones still get their answers."""
         self._turn_away(RequestError(detail, code=code))
 
-    def _cut(self, code: str) -> None:
+    def cut(self, code: str) -> None:
         """End the connection without a word."""
         self._events.emit(TurnedAway(code))
         self._state.cut_off += self.unread() > 0

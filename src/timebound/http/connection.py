@@ -23,8 +23,10 @@ from timebound.errors import RequestError
 from timebound.events import Events
 from timebound.http.access import no_key
 from timebound.http.bounded import AT_ONCE, MOST_LINES, PIPELINED, Bounded, State
+from timebound.http.flow import Flow
 from timebound.http.intake import Intake
 from timebound.http.routes import Route, find
+from timebound.http.streamed import Chunked
 
 _LAST_DATA = struct.Struct("@52xI")
 """Of Linux's `tcp_info`: `tcpi_last_data_recv`, the milliseconds since data came."""
@@ -45,8 +47,8 @@ class Turn:
     """
 
     __slots__ = (
-        "_client", "_connection", "_expects_word", "_headers", "_is_old", "_is_started", "_leave", "_refusal", "_route",
-        "_url", "_was_behind", "body", "disconnected", "has_turn", "hold", "keep_alive", "more_body",
+        "_client", "_connection", "_expects_word", "_headers", "_is_old", "_is_started", "_refusal", "_route", "_url",
+        "_was_behind", "body", "disconnected", "has_turn", "hold", "keep_alive", "leave", "more_body",
         "response_complete",
     )  # fmt: skip
 
@@ -75,7 +77,7 @@ class Turn:
         self.disconnected = False
         self._is_started = False
         self.response_complete = False
-        self._leave: Callable[[], None] | None = None
+        self.leave: Callable[[], None] | None = None
 
     response_started = False  # status, headers and body are written at once
 
@@ -85,9 +87,9 @@ class Turn:
 
     def set(self) -> None:
         if self.disconnected:
-            if self._leave is not None and not self.response_complete:
-                self._leave()
-                self._leave = None
+            if self.leave is not None and not self.response_complete:
+                self.leave()
+                self.leave = None
         elif not self.more_body and self.has_turn and not self._is_started:
             self._is_started = True
             self._start()
@@ -116,7 +118,7 @@ class Turn:
             address=connection.address,
             unread_s=None if self._was_behind else connection.unread_s,  # it waited for those before it
         )
-        self._leave = None if self.response_complete else leave
+        self.leave = None if self.response_complete else leave
 
     def add(self, body: bytes) -> None:
         """More of its body; in one piece, for thousands of small ones take many times their bytes."""
@@ -132,7 +134,10 @@ class Turn:
         self.body, self.hold = b"", None
 
     def respond(self, status: int, head: bytes, body: bytes) -> None:
-        self._leave = None  # it holds the request, and through it this: a cycle that only the collector would end
+        if isinstance(body, Flow):
+            Chunked(self._connection, self, is_old=self._is_old).begin(self._connection.head(status) + head, body)
+            return
+        self.leave = None  # it holds the request, and through it this: a cycle that only the collector would end
         if not self.disconnected:
             self.response_complete = True
             head = _STAYS + head if self._is_old and self.keep_alive else head
@@ -151,7 +156,7 @@ class Connection(Bounded):
     def connection_lost(self, exc: Exception | None) -> None:
         if self.has_seat:
             self._state.peers.go(self.address)
-        self._unread_hold = None
+        self.unread_hold = None
         # uvicorn tells only the latest request; of pipelined ones the one that runs and those that wait must know too.
         for cycle in [self._started, *(cycle for cycle, _ in self.pipeline)]:
             if cycle is not None and not cycle.response_complete:
@@ -272,6 +277,10 @@ class Connection(Bounded):
     def let_go(self) -> None:
         if isinstance(reading := cast(object, self.cycle), Turn):
             reading.let_go()
+
+    def head(self, status: int) -> bytes:
+        """How an answer with this status begins."""
+        return STATUS_LINE[status] + self._state.head
 
     def respond(self, status: int, head: bytes, body: bytes, *, keep_alive: bool) -> None:
         """Write a whole answer of a model at once: one system call instead of uvicorn's two."""

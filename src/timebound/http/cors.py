@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+
+from timebound.http.flow import Respond
 
 _METHODS = b"GET, POST, DELETE"
 _ASKED = b"access-control-request-headers"
@@ -12,7 +14,6 @@ _EXPOSED = (
 )
 
 Lines = list[tuple[bytes, bytes]]
-Respond = Callable[[int, bytes, bytes], None]
 
 
 class Cors:

@@ -21,10 +21,10 @@ from timebound.admission.peers import peer_of
 from timebound.clock import Clock
 from timebound.errors import RequestError
 from timebound.events import Answered, Events, Refused
+from timebound.http.flow import Respond
 from timebound.http.gradual import is_heavy, write_in_steps
 from timebound.http.headers import LIMITS, WISHES, read_wishes, timeout_s
 from timebound.http.large import Large
-from timebound.http.packed import Packed
 from timebound.http.problems import status_of
 from timebound.http.routes import Route
 from timebound.http.surfaces.base import Asked, Item, Read, Reply
@@ -34,8 +34,6 @@ from timebound.types import Deliver, Question, Result, Trace
 
 Headers = Collection[tuple[bytes, bytes]]
 Fields = Mapping[bytes, bytes]
-Respond = Callable[[int, bytes, bytes], None]
-"""Takes status, header lines (each ended by CRLF) and body."""
 Around = Callable[[Fields, Respond], tuple[Respond, Trace | None]]
 
 log = logging.getLogger("timebound.http")
@@ -125,8 +123,8 @@ class Intake:
             limit_s = min(asked.timeout_s or route.deadline_s, self._cap_s)
             if not LIMITS.keys().isdisjoint(fields):
                 limit_s = timeout_s(headers, limit_s, min(asked.timeout_s or math.inf, self._cap_s))
-            if asked.packing is not None:
-                taken.pack(asked.packing, taken.arrived + limit_s)
+            if asked.wrap is not None:
+                taken.respond = asked.wrap(taken.respond, taken.arrived + limit_s, self.clock)
             taken.ask(fields, taken.arrived + limit_s, asked.hold or hold)
         except RequestError as error:
             taken.refuse(error)
@@ -146,8 +144,8 @@ class Taken:
     """One request that was taken in, until all its items have their results."""
 
     __slots__ = (
-        "_attempts", "_intake", "_missing", "_questions", "_respond", "_results", "address", "arrived",
-        "asked", "client", "id", "is_over", "on_close", "route", "trace",
+        "_attempts", "_intake", "_missing", "_questions", "_results", "address", "arrived", "asked",
+        "client", "id", "is_over", "on_close", "respond", "route", "trace",
     )  # fmt: skip
 
     def __init__(
@@ -158,7 +156,7 @@ class Taken:
         self.id, self.address = request_id, ""
         self.trace: Trace | None = None
         self.arrived = arrived
-        self._respond = respond
+        self.respond = respond
         self.client = client
         self.on_close: Callable[[], None] | None = None
         self.asked: Asked | None = None
@@ -174,10 +172,6 @@ class Taken:
         client.count(self.arrived)
         self.on_close = client.enter()
 
-    def pack(self, encoding: str, deadline: float) -> None:
-        """Have its answer packed, if there is time for it."""
-        self._respond = Packed(self._respond, encoding, deadline, self._intake.clock).respond
-
     def ask(self, fields: Fields, deadline: float, hold: Hold | None) -> None:
         """Submit every item; raises `RequestError` if the headers are wrong."""
         assert self.asked is not None
@@ -192,6 +186,7 @@ class Taken:
             own = (item.key or None) if key is None else key if len(items) == 1 else f"{key}{OURS}{place}"
             question = self._question(item, own, deadline, priority)
             question.wants_votes, question.hold, question.trace = votes, hold, self.trace
+            question.follow = self.asked.follow
             self._questions.append(question)
         self._missing = len(items)
         self._results = [_NO_RESULT] * len(items)
@@ -279,7 +274,7 @@ class Taken:
         """Write the one answer, and tell what became of each item; `refused` if nothing of it was let in."""
         self._close()
         status, head, body = reply
-        self._respond(status, head, body)
+        self.respond(status, head, body)
         seconds = self._intake.clock.now() - self.arrived
         if refused is not None:
             self._tell(refused, None, status, seconds)

@@ -55,7 +55,9 @@ def openapi(
             continue
         body = _request_body(model, components["schemas"])
         shared = same["model_operation"]
-        answers = shared["responses"] | {"200": _answer(model, shared["responses"]["200"], components["schemas"])}
+        answers = shared["responses"] | {
+            "200": _with_events(_answer(model, shared["responses"]["200"], components["schemas"]))
+        }
         query = (
             _query(body["content"]["application/json"]["schema"], components["schemas"])
             if "GET" in model.methods
@@ -191,6 +193,14 @@ def _answer(model: ModelInfo, shared: Json, schemas: Json) -> Json:
     if model.answer_example is not None:
         said["example"] = model.answer_example
     return shared | {"content": {media.partition(";")[0]: said}}
+
+
+def _with_events(answer: Json) -> Json:
+    """The same, and what `Accept: text/event-stream` gets."""
+    last = 'event: final\ndata: {"quality":"full","source":"computed","members":1,"of_members":1,"answer":{}}\n\n'
+    told = "Pieces of the answer or better and better ones (`piece`, `answer`), then `final` or `error`."
+    events = {"schema": {"type": "string", "description": told}, "example": last}
+    return answer | {"content": answer["content"] | {"text/event-stream": events}}
 
 
 # --- a model's JSON Schema becomes components --------------------------------------------------------

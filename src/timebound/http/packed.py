@@ -6,9 +6,8 @@ import asyncio
 from collections.abc import Callable
 
 from timebound.clock import Clock
+from timebound.http.flow import Respond
 from timebound.tensors.packing import packed
-
-Respond = Callable[[int, bytes, bytes], None]
 
 _WORTH = 1_000
 """Bytes below which there is nothing to save."""
@@ -16,6 +15,13 @@ _LIGHT = 16_000
 """Bytes that are packed in a tenth of a millisecond; more goes to a thread, and zlib lets go of the lock there."""
 _KEPT_FREE_S = 0.01
 """Before the deadline an answer that is not packed yet goes as it is."""
+
+
+def packing_as(encoding: str | None) -> Callable[[Respond, float, Clock], Respond] | None:
+    """What packs an answer on its way, if its client takes one that is packed."""
+    if encoding is None:
+        return None
+    return lambda respond, deadline, clock: Packed(respond, encoding, deadline, clock).respond
 
 
 class Packed:

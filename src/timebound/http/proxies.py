@@ -18,7 +18,8 @@ from timebound.admission import Client, Hold, Peers
 from timebound.clock import Clock, Wall
 from timebound.errors import Refusal
 from timebound.events import TurnedAway
-from timebound.http.intake import Intake, Respond
+from timebound.http.flow import Respond
+from timebound.http.intake import Intake
 from timebound.http.routes import Route
 
 Headers = Collection[tuple[bytes, bytes]]

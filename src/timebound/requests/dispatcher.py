@@ -28,6 +28,7 @@ from timebound.requests.copies import Copies
 from timebound.requests.floor import Floor, Sent, Slot, Slots
 from timebound.requests.losses import Losses
 from timebound.requests.models import Models
+from timebound.requests.progress import wishes
 from timebound.requests.request import Attempt, Phase, Request
 from timebound.requests.staff import Staff
 from timebound.scheduler.queue import length_bucket
@@ -283,7 +284,7 @@ class Dispatcher(Staff):
         batch.may_stall = worker in self._floor.stalled
         left_s = min(info.deadline_s, batch.latest_end - now)
         ask_after_s = 0.0 if queued or batch.sure else max(0.0, _ASK_AFTER * left_s)
-        votes = [place for place, each in enumerate(requests) if each.wants_votes] if info.members > 1 else []
+        votes = wishes(batch, requests) if info.members > 1 else []
         self._slots.send(slot, batch, [each.body for each in requests], ask_after_s=ask_after_s, votes=votes)
         for request in requests:
             if len(request.attempts) > 1:  # each has a guard of its own: the batch goes on for who has most time
@@ -344,9 +345,9 @@ class Dispatcher(Staff):
             if place in report.killers:
                 self._losses.in_hand(request, report.killers[place])
                 continue
-            if outcome.code == "model_failed" and request.best is not None:  # a later member failed on this item
+            if outcome.code == "model_failed" and request.so_far is not None:  # a later member failed on this item
                 self._events.emit(Degraded(sent.batch.model, 1, Quality.PARTIAL, "member_failed"))
-                self._answers.give(request, because(request.best, "member_failed"))
+                self._answers.give(request, because(request.so_far, "member_failed"))
                 continue
             result = _result(sent, place, outcome, report, step)
             is_over = not step.go and not request.attempts  # for whoever comes for it by its key
@@ -357,7 +358,7 @@ class Dispatcher(Staff):
             elif outcome.code or is_over or id(request) in leaving:  # an item's own error is final, whoever goes on
                 self._answers.give(request, result)
             elif request.best is None or request.best.members < report.members:
-                request.best = result
+                request.better(result)
         if report.members < report.of_members and (count := len(step.leave) - unfinished):
             self._events.emit(Degraded(sent.batch.model, count, Quality.PARTIAL, step.reason))
 

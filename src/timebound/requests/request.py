@@ -59,8 +59,10 @@ class Request(Ticket, kw_only=True, eq=False):
     key: tuple[str, str] | None = None
     fingerprint: bytes = b""
     attempts: list[Attempt] = []  # noqa: RUF012 - each has a list of its own
-    best: Result | None = None
-    """The answer of the members that are done, to be given if time runs out."""
+    so_far: Result | None = None
+    """The answer of the members that are done: an error of a later one takes nothing from it."""
+    pieces: Any = None
+    """Those of its answer that have come: the `Pieces` of `progress.py`."""
     owns_key: bool = False
     """Whether this gateway computes it on behalf of the key; then the store must be told what came of it."""
     left_by: str | None = None
@@ -75,6 +77,23 @@ class Request(Ticket, kw_only=True, eq=False):
     """Whether `body` is what was fetched for it, with the body that came."""
     hold: Any = None
     """See `Question.hold`: the body may outlive its clients, while a retry may come."""
+
+    def better(self, result: Result) -> None:
+        """A better answer than there was: it is kept, and told to those who want to see each."""
+        self.so_far = result
+        for attempt in self.attempts:
+            if attempt.question.follow is not None and not attempt.has_joined:
+                attempt.question.follow(attempt.question, result)
+
+    @property
+    def best(self) -> Result | None:
+        """The answer of the members that are done, or the pieces that have come: to be given if time runs out."""
+        return self.so_far if self.pieces is None else self.pieces.joined()
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether anyone who waits wants to see each better answer."""
+        return any(each.question.follow is not None and not each.has_joined for each in self.attempts)
 
     @property
     def wants_votes(self) -> bool:

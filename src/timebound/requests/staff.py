@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterable, Mapping
 
 from timebound.events import Events, Unprepared
 from timebound.requests.answers import Answers
-from timebound.requests.floor import Floor, Slot, Slots
+from timebound.requests.floor import Floor, Sent, Slot, Slots
 from timebound.requests.losses import Losses
 from timebound.requests.models import Models
+from timebound.requests.progress import Pieces, followers, tell
 from timebound.scheduler.scheduler import Scheduler
-from timebound.types import Loss, ModelInfo
+from timebound.types import Loss, ModelInfo, Part
 
 
 class Staff:
@@ -52,6 +53,25 @@ class Staff:
             self._floor.stalled[worker] = batch
             for other, sent in self._floor.running.items():  # what shares the device waits for it
                 sent.batch.may_stall |= self._slots.worker_of(other) == worker
+
+    def pieces(self, slot: Slot, parts: Mapping[int, list[Part]]) -> None:
+        """Pieces of answers came, by the places of their items; what nobody waits for is not computed further."""
+        if (sent := self._floor.running.get(slot)) is None:
+            return  # it was lost, and this was on its way
+        unwanted = [place for place, added in parts.items() if not self._is_wanted(sent, place, added)]
+        if unwanted:
+            self._slots.leave_off(slot, sent.batch, unwanted)
+
+    def _is_wanted(self, sent: Sent, place: int, parts: list[Part]) -> bool:
+        request = sent.requests[place]
+        if request.pieces is None:
+            request.pieces = Pieces(sent, request)
+        elif request.pieces.strays(sent, parts):
+            for attempt in followers(request):
+                self._answers.give_best(attempt, "worker_lost")
+            request.pieces.begin_again()
+        tell(request, request.pieces.add(parts))
+        return bool(request.attempts or request.owns_key)
 
     def retire(self, slots: Iterable[Slot], done: Callable[[], None]) -> None:
         """Give these slots no more batches; `done` is called when they run none. Lost ones are not waited for."""

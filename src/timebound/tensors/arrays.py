@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable, Iterator
 from math import inf, isfinite, nan, prod
+from types import AsyncGeneratorType, GeneratorType
 from typing import Any
 
 import msgspec
@@ -201,6 +202,8 @@ def plain(value: Any) -> Any:
     """What numpy's values are to JSON; for an encoder's `enc_hook`."""
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
+    if isinstance(value, GeneratorType | AsyncGeneratorType):
+        raise TypeError("finish() returned a generator; to stream, `yield` (or `yield from`) in finish() itself")
     raise TypeError(f"an answer holds a {type(value).__name__}, which is not JSON-serialisable; convert it in finish()")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from inspect import isgeneratorfunction
 from typing import Any
 
 import msgspec
@@ -16,6 +17,7 @@ from timebound.types import Report
 from timebound.workers.failures import is_for_want_of_memory, is_lost_device
 from timebound.workers.fetched import FetchedRunner
 from timebound.workers.handled import HandlerRunner
+from timebound.workers.pieces import PiecesRunner
 from timebound.workers.runner import CAUGHT, Ask, Prepared, Runner, unstack
 from timebound.workers.votes import votes_line
 
@@ -27,9 +29,12 @@ def open_runner(model: Model, clock: Clock) -> Runner:
     if isinstance(model, HandlerModel):
         return HandlerRunner(model, clock)
     is_ensemble = len(getattr(model.net, "members", ())) > 1
+    kind: type[Runner] = EnsembleRunner if is_ensemble else Runner
     if model.fetch is not None:
-        return FetchedEnsembleRunner(model, clock) if is_ensemble else FetchedRunner(model, clock)
-    return EnsembleRunner(model, clock) if is_ensemble else Runner(model, clock)
+        kind = FetchedEnsembleRunner if is_ensemble else FetchedRunner
+    if isgeneratorfunction(model.finish):
+        kind = type(f"Pieces{kind.__name__}", (PiecesRunner, kind) if kind is not Runner else (PiecesRunner,), {})
+    return kind(model, clock)
 
 
 class _Voted(msgspec.Struct):

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias, get_args
 
 import msgspec
 
-from timebound.types import Measured, ModelInfo, Outcome, Report
+from timebound.types import Measured, ModelInfo, Outcome, Part, Report
 
 DEVICE_LOST = 71
 """The exit code of a worker whose device failed."""
@@ -205,6 +205,20 @@ class Decision(msgspec.Struct, array_like=True, frozen=True):
     go: bool
 
 
+class Pieces(msgspec.Struct, array_like=True, frozen=True):
+    """Worker to gateway, slot: what `finish` has yielded since the last of these, by the items' places."""
+
+    id: int
+    parts: dict[int, list[Part]]
+
+
+class Unwanted(msgspec.Struct, array_like=True, frozen=True):
+    """Gateway to worker, slot: nobody waits for more pieces of these items. May come when the batch is over."""
+
+    id: int
+    places: list[int]
+
+
 class Call(msgspec.Struct, array_like=True, frozen=True):
     """One thing to be done by an understudy or a fetcher: the `duty`, such as `fallback`, of a model on this body."""
 
@@ -241,5 +255,7 @@ Head: TypeAlias = (
     | Measures
     | Unprepared
     | Progress
+    | Pieces
+    | Unwanted
 )
 KINDS: tuple[type[Head], ...] = get_args(Head)

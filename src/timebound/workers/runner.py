@@ -136,8 +136,7 @@ class Runner:
     def report(self, batch: Prepared, outputs: Sequence[Any], infer_s: float, members: int | None = None) -> Report:
         """What became of each item, after all members or so many."""
         start, done = self.clock.now(), members or self.members
-        each = zip(batch.requests, outputs, batch.bodies, strict=True)
-        made = [self.finish(request, out, body) for request, out, body in each]
+        made = self.finish_all(batch, outputs)
         if done < self.members:  # what `finish` cannot do with these, it may with all
             made = [msgspec.structs.replace(one, code=UNFINISHED) if one.code else one for one in made]
         finished = iter(made)
@@ -148,6 +147,11 @@ class Runner:
         used = self.take_usage()
         report = Report(outcomes, timing, done, self.members, killers=batch.killers)
         return msgspec.structs.replace(report, device_s=used.device_s, waited_s=used.waited_s)
+
+    def finish_all(self, batch: Prepared, outputs: Sequence[Any]) -> list[Outcome]:
+        """Each item's answer, or its error."""
+        each = zip(batch.requests, outputs, batch.bodies, strict=True)
+        return [self.finish(request, out, body) for request, out, body in each]
 
     def decode(self, body: bytes | memoryview) -> Any:
         """The typed request of a body, or the raw bytes; raises `RequestError` naming the field at fault."""

@@ -13,9 +13,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from timebound.errors import TimeboundError, WireError
-from timebound.types import Loss, Report
+from timebound.types import Loss, Part, Report
 from timebound.workers import messages, wire
 from timebound.workers.failures import is_lost_device
+from timebound.workers.telling import ask_gateway
 
 if TYPE_CHECKING:
     from timebound.workers.runner import Runner  # a gateway has no use for it, nor for numpy
@@ -29,6 +30,7 @@ class Dispatch(Protocol):
     def slot_up(self, slot: Slot) -> None: ...
     def slots_down(self, slots: Sequence[Slot], loss: Loss) -> None: ...
     def report(self, slot: Slot, report: Report) -> None: ...
+    def pieces(self, slot: Slot, parts: Mapping[int, list[Part]]) -> None: ...
     def retire(self, slots: Sequence[Slot], done: Callable[[], None]) -> None: ...
     def unprepared(self, slot: Slot, *, is_new: bool) -> None: ...
     def strain(self, *, is_on: bool) -> None: ...
@@ -76,6 +78,8 @@ class Slot(wire.Channel):
         if isinstance(head, messages.Unprepared):
             return self._dispatch.unprepared(self, is_new=head.is_new)
         if not isinstance(head, messages.Outcomes) or head.id != self._batch_id:
+            if isinstance(head, messages.Pieces) and head.id == self._batch_id:
+                return self._dispatch.pieces(self, head.parts)
             raise WireError(f"expected the outcomes of batch {self._batch_id}, got {head!r:.80}")
         return self._dispatch.report(self, head.report)
 
@@ -112,6 +116,10 @@ class Slots:
         """Tell it whether its batch goes on with the next member."""
         slot.send(messages.Decision(batch.id, go))
 
+    def leave_off(self, slot: Slot, batch: Chosen, places: list[int]) -> None:
+        """Tell it that nobody waits for more pieces of these items."""
+        slot.send(messages.Unwanted(batch.id, places))
+
     def worker_of(self, slot: Slot) -> int:
         """The number of its worker."""
         return slot.worker
@@ -132,9 +140,11 @@ def serve_slot(sock: socket.socket, runners: Mapping[str, Runner], room: wire.Ro
             if frame is None:
                 return
             batch, body = frame
+            if isinstance(batch, messages.Unwanted):
+                continue  # of a batch that is over
             if not isinstance(batch, messages.Compute):
                 raise TimeboundError(f"a slot takes batches, not {type(batch).__name__}")
-            ask = partial(_ask, sock, batch.id)
+            ask = partial(ask_gateway, sock, batch.id)
             bodies = wire.split(body, batch.lengths)
             ask_after_s, votes, silent = batch.ask_after_s, batch.votes, (batch.sure, batch.quiet_s)
             runner, is_suspect = runners[batch.model], batch.is_suspect
@@ -147,17 +157,3 @@ def serve_slot(sock: socket.socket, runners: Mapping[str, Runner], room: wire.Ro
             # The pair of sockets can no longer be trusted to be in step: die, and be replaced.
             log.critical("slot failed; the worker leaves", exc_info=True)
             os._exit(messages.DEVICE_LOST if is_lost_device(error) else 70)
-
-
-def _ask(sock: socket.socket, batch_id: int, report: Report) -> bool:
-    """Report what there is after a member, and unless it is a note wait to hear whether the next one is to run."""
-    wire.write_frame(sock, messages.Outcomes(batch_id, report))
-    if report.is_note:
-        return True
-    frame = wire.read_frame(sock)
-    if frame is None:
-        raise ConnectionError("the gateway closed its end")
-    decision = frame[0]
-    if not isinstance(decision, messages.Decision) or decision.id != batch_id:
-        raise TimeboundError(f"expected the decision on batch {batch_id}, got {type(decision).__name__}")
-    return decision.go

@@ -28,6 +28,7 @@ from timebound.workers.fetching import example_parcel, has_fetch
 from timebound.workers.hearing import Hearing, hearing
 from timebound.workers.lengths import try_lengths
 from timebound.workers.libraries import made_on
+from timebound.workers.pieces import whole
 from timebound.workers.runner import Runner
 from timebound.workers.samples import read_samples
 
@@ -209,7 +210,7 @@ def _walk(runner: Runner, body: bytes, what: str, count: int = 1) -> Any:
         stage = "infer()"
         output = runner.infer([item] * count)[0]
         stage = "finish()"
-        answer = model.finish(output, request)
+        answer = whole(model.finish(output, request))
         check_answer(type(model).Answer, runner.encode(answer), runner.name)
     except SetupError:
         raise

@@ -7,15 +7,17 @@ a place of its own for it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
+from timebound.clock import Clock
 from timebound.errors import RequestError
+from timebound.http.flow import Respond
 from timebound.reading import Errand
 from timebound.tensors.pieces import Steps
-from timebound.types import ModelInfo, Question, Result
+from timebound.types import ModelInfo, Part, Question, Result
 
 Reply: TypeAlias = tuple[int, bytes, bytes]
 """Status, header lines (each ended by CRLF) and body."""
@@ -39,8 +41,10 @@ class Asked(msgspec.Struct, eq=False):
     priority: int | None = None
     context: Any = None
     """What `write` has to know of the request; nobody else looks at it."""
-    packing: str | None = None
-    """gzip or deflate, if the answer is to be packed so where there is time for it."""
+    wrap: Callable[[Respond, float, Clock], Respond] | None = None
+    """What is to come between it and its client; called with the way there, the deadline and the clock."""
+    follow: Callable[[Question, Result | list[Part]], None] | None = None
+    """Told every better answer before the last, and every piece of one."""
     hold: Any = None
     """The part of the gateway's memory that its items take, where that is not what its body takes."""
 

@@ -90,3 +90,10 @@ def _check_media(media: bytes) -> None:
             f"content-type {kind.decode('latin-1')!r} is not taken here; send application/json or a form",
             code="unsupported_media_type",
         )
+
+
+def check_encoding(encoding: bytes) -> None:
+    """Raises `RequestError` for a body that is packed."""
+    # Unpacking would cost the event loop, and with it everyone's deadlines, far more than the bytes that came.
+    if encoding.strip().lower() not in (b"identity", b""):
+        raise RequestError("compressed bodies are not taken; send this one as it is", code="unsupported_encoding")

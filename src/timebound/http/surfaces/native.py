@@ -9,7 +9,8 @@ from timebound.body import FirstLook
 from timebound.errors import RequestError
 from timebound.http.problems import MEDIA, from_outcome, problem, status_of
 from timebound.http.surfaces.base import Asked, Item, Reply
-from timebound.http.surfaces.forms import Forms
+from timebound.http.surfaces.forms import Forms, check_encoding
+from timebound.http.surfaces.progressive import EVENTS, follow
 from timebound.reading import Errand
 from timebound.types import Body, ModelInfo, Question, Result
 
@@ -41,15 +42,16 @@ class Native:
 
     def read(self, fields: Mapping[bytes, bytes], body: bytes, looked: Any = None) -> Asked:
         if b"content-encoding" in fields:
-            _check_encoding(fields[b"content-encoding"])
+            check_encoding(fields[b"content-encoding"])
         media = fields.get(b"content-type")
-        if not body or (media is not None and not media.startswith(b"application/json")):
-            asked = self._forms.read(fields, body, looked)
-            if asked is not None:
-                return asked
-        if self._shape is None or looked is not None:
-            return Asked((Item(body, *looked or ()),))
-        return Asked((Item(body, *self._shape.check(body)),))
+        is_plain = body and (media is None or media.startswith(b"application/json"))
+        asked = None if is_plain else self._forms.read(fields, body, looked)
+        if asked is None:
+            facts = looked or () if self._shape is None or looked is not None else self._shape.check(body)
+            asked = Asked((Item(body, *facts),))
+        if EVENTS in fields.get(b"accept", b""):
+            follow(asked, fields[b"accept"])
+        return asked
 
     def elsewhere(self, fields: Mapping[bytes, bytes], body: bytes, most: int) -> Errand | None:
         return self._forms.elsewhere(fields, body)
@@ -59,6 +61,8 @@ class Native:
         if isinstance(result, RequestError):
             return self.refuse(result, question.id)
         outcome, timing = result.outcome, result.timing
+        if asked.context is not None and not outcome.code and (last := asked.context.last(question, result)):
+            return last  # type: ignore[no-any-return]
         if outcome.code:
             status, media, body = status_of(outcome.code), MEDIA, from_outcome(outcome, question.id)
         else:
@@ -86,9 +90,3 @@ class Native:
 
     def refuse(self, error: RequestError, request_id: str) -> Reply:
         return problem(error, request_id)
-
-
-def _check_encoding(encoding: bytes) -> None:
-    # Unpacking would cost the event loop, and with it everyone's deadlines, far more than the bytes that came.
-    if encoding.strip().lower() not in (b"identity", b""):
-        raise RequestError("compressed bodies are not taken; send this one as it is", code="unsupported_encoding")

@@ -10,6 +10,7 @@ import msgspec
 from timebound.errors import Refusal, RequestError
 from timebound.handlers.envelope import Asked as Parcel
 from timebound.handlers.envelope import pack_asked
+from timebound.http.packed import packing_as
 from timebound.http.problems import detail_of, headers_of, said
 from timebound.http.surfaces.base import Asked, Item, Read, Reply
 from timebound.reading import Errand, is_heavy
@@ -98,7 +99,7 @@ class OpenInference:
             infer = _as_infer(looked.said)
         asked = Asked(items_of(self._info, infer), infer.timeout_s, infer.priority, infer)
         if b"accept-encoding" in fields:
-            asked.packing = packing.wanted(fields[b"accept-encoding"])
+            asked.wrap = packing_as(packing.wanted(fields[b"accept-encoding"]))
         if looked is not None:
             asked.hold = looked.hold
         return asked
