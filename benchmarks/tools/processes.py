@@ -1,5 +1,6 @@
 """Starts a server, waits for its first right answer, weighs its processes, and leaves no orphan."""
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -9,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import IO
 
-from timebound.lab.load.launch import die_with_parent
 from timebound.lab.load.processes import process_tree, stat_of, tree_pss_mib
 
 POLL_S = 0.005
@@ -137,3 +137,13 @@ class Server:
 def _started_at(pid: int) -> str | None:
     stat = stat_of(pid)
     return stat[19] if stat and stat[0] != "Z" else None
+
+
+def die_with_parent() -> None:
+    """To be called in a child: should the thread that started it end, and with it its program, it is told to leave."""
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "prctl"):
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+_PR_SET_PDEATHSIG = 1

@@ -18,8 +18,7 @@ from uuid import uuid4
 
 from benchmarks.tools.load import HOST, free_port
 from benchmarks.tools.namespaces import Namespace
-from benchmarks.tools.processes import StartError
-from timebound.lab.load.launch import die_with_parent
+from benchmarks.tools.processes import StartError, die_with_parent
 from timebound.lab.load.processes import pss_mib, stat_of
 
 START_S = 90.0

@@ -21,8 +21,7 @@ from typing import Self
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from benchmarks.tools.namespaces import Namespace, in_network
-from benchmarks.tools.processes import StartError
-from timebound.lab.load.launch import die_with_parent
+from benchmarks.tools.processes import StartError, die_with_parent
 
 NEAR, FAR = "10.77.0.1", "10.77.0.2"
 """The addresses at the two ends."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
+from tests.live.serving import eventually
 
 import timebound as tb
 from timebound.errors import SetupError
@@ -41,6 +42,45 @@ def test_a_function_is_served_beside_the_program_and_stops_with_it(tmp_path: Pat
         host, port = server.url.removeprefix("http://").split(":")
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection((host, int(port)))
+
+
+def test_a_server_outlives_the_thread_that_started_it_and_not_the_program(tmp_path: Path) -> None:
+    app = tmp_path / "hello.py"
+    app.write_text("def greet(name: str) -> str:\n    return name\n")
+    program = dedent(f"""
+        import threading
+        import timebound as tb
+
+        started = []
+        thread = threading.Thread(target=lambda: started.append(tb.start({f"{app}:greet"!r}, workers=1)))
+        thread.start()
+        thread.join()
+        (server,) = started
+        print(server.url, server.ask({{"name": "first"}}).value, flush=True)
+        input()
+        print(server.ask({{"name": "second"}}).value, flush=True)
+        input()
+    """)
+    command = [sys.executable, "-c", program]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with ended(subprocess.Popen(command, text=True, **pipes)) as process:  # type: ignore[call-overload]
+        assert process.stdout is not None
+        assert process.stdin is not None
+        url, said = process.stdout.readline().split()
+        process.stdin.write("\n")
+        process.stdin.flush()
+        assert (said, process.stdout.readline()) == ("first", "second\n")
+        process.kill()
+        host, port = url.removeprefix("http://").split(":")
+        eventually(lambda: not is_listening(host, int(port)), "the server gone")
+
+
+def is_listening(host: str, port: int) -> bool:
+    try:
+        socket.create_connection((host, port)).close()
+    except ConnectionRefusedError:
+        return False
+    return True
 
 
 def test_a_script_serves_its_own_class_until_it_is_told_to_stop(tmp_path: Path) -> None:

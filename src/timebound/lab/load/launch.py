@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import signal
@@ -25,8 +24,6 @@ from timebound.workers.child import THREAD_VARIABLES
 START_TIMEOUT_S = 300.0
 STOP_TIMEOUT_S = 40.0
 _LAST_WORDS = 15
-_PR_SET_PDEATHSIG = 1
-_LIBC = ctypes.CDLL(None)
 
 
 @dataclass(frozen=True)
@@ -41,15 +38,23 @@ class Served:
 def serving(target: Path, arguments: Sequence[str] = ()) -> Iterator[Served]:
     """A server for `target`, once it is ready; raises `SetupError` with its words if it does not start."""
     flags = ["--port", "0", "--log-format", "json", "--log-level", "info", *arguments]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "timebound.cli", "serve", str(target), *flags],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        process_group=0,  # Ctrl-C is for the one who measures; the server is stopped after that
-        preexec_fn=die_with_parent,  # noqa: PLW1509 - no thread is running yet
-    )
+    # Whoever dies lets go of its end, by kill -9 too. A signal at the parent's death would come at that of its thread.
+    tether, ours = os.pipe()
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "timebound.cli.tethered", str(tether), "serve", str(target), *flags],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            process_group=0,  # Ctrl-C is for the one who measures; the server is stopped after that
+            pass_fds=[tether],
+        )
+    except BaseException:
+        os.close(ours)
+        raise
+    finally:
+        os.close(tether)
     said: deque[str] = deque(maxlen=_LAST_WORDS)
     urls: SimpleQueue[str | None] = SimpleQueue()
     listener = threading.Thread(target=_listen, args=(process.stderr, said, urls), daemon=True)
@@ -58,6 +63,7 @@ def serving(target: Path, arguments: Sequence[str] = ()) -> Iterator[Served]:
         yield Served(_url(said, urls), process.pid)
     finally:
         _stop(process)
+        os.close(ours)
         listener.join(STOP_TIMEOUT_S)
 
 
@@ -84,12 +90,6 @@ def _url(said: deque[str], urls: SimpleQueue[str | None]) -> str:
         words = "\n".join(line for line in said if not line.startswith("{")) or "\n".join(said)
         raise SetupError(f"the server did not start: {words.removeprefix('timebound: ')}")
     return url
-
-
-def die_with_parent() -> None:
-    """To be called in a child: should its parent be killed, it is told to leave."""
-    if hasattr(_LIBC, "prctl"):
-        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _stop(process: subprocess.Popen[str]) -> None:
