@@ -12,6 +12,7 @@ import pytest
 from tests.models.onnx_files import save_doubler
 from tests.models.torch_files import save_export, save_script
 
+import timebound as tb
 from timebound.errors import SetupError
 from timebound.importer import describe
 from timebound.model import Model, name_of
@@ -240,6 +241,34 @@ def test_a_python_file_without_a_model_is_told_what_to_add(tmp_path: Path) -> No
     assert (
         complaint(app) == f"{app} defines no model; add a class derived from timebound.Model, or a function with types"
     )
+
+
+def test_of_several_functions_the_one_called_predict_is_suggested(tmp_path: Path) -> None:
+    app = write(tmp_path / "app.py", "def helper(x: int) -> int: ...\ndef predict(x: int) -> int: ...\n")
+    assert complaint(app).endswith(f"defines no model class, and 2 functions; say which one to serve: {app}:predict")
+
+
+@pytest.mark.parametrize("decorator", ["lru_cache", "lru_cache(maxsize=8)", "checked"])
+def test_a_decorated_function_is_a_model(tmp_path: Path, decorator: str) -> None:
+    app = write(
+        tmp_path / "app.py",
+        f"""
+from functools import lru_cache, wraps
+
+def _checked(function):
+    @wraps(function)
+    def call(*values, **named):
+        return function(*values, **named)
+    return call
+
+checked = _checked
+
+@{decorator}
+def twice(number: int) -> int:
+    return 2 * number
+""",
+    )
+    assert tb.testing.ask(app, {"number": 4}) == 8
 
 
 @pytest.mark.parametrize("folder", ["project", "timebound", "importlib"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, get_type_hints
+from typing import Any, TypeGuard, get_type_hints
 
 import msgspec
 
@@ -38,6 +38,16 @@ def function_model(function: Callable[..., Any], *, label: str) -> type[Model]:
         "__module__": function.__module__,
     }
     return type(function.__name__, (FunctionModel,), attributes)
+
+
+def is_function(value: Any) -> TypeGuard[Callable[..., Any]]:
+    """Whether it is a function, or a function behind decorators that keep its signature, such as `lru_cache`."""
+    if inspect.isfunction(value):
+        return True
+    try:
+        return callable(value) and not isinstance(value, type) and inspect.isfunction(inspect.unwrap(value))
+    except ValueError:  # decorators in a circle
+        return False
 
 
 class FunctionModel(Model):

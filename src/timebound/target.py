@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from inspect import isfunction
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from timebound.app_settings import check_known, settings_of
 from timebound.backends.base import Place, current_place, opened_in
 from timebound.errors import SetupError
-from timebound.function import function_model
+from timebound.function import function_model, is_function
 from timebound.handlers.store import archives, handler_models
 from timebound.handlers.store import is_target as is_archives
 from timebound.importer import describe, import_file
@@ -341,6 +340,10 @@ def _equipped(cls: type[Model], app: Mapping[str, Any]) -> Model:
     return model
 
 
+_LIKELY = ("predict", "infer", "inference", "classify", "answer")
+"""What people call a function that is to be served."""
+
+
 def _model_classes(file: Path, only: str | None = None) -> list[type[Model]]:
     """The classes that a file defines, or the one that was asked for; of a file without any, its function."""
     module = import_file(file)
@@ -355,12 +358,13 @@ def _model_classes(file: Path, only: str | None = None) -> list[type[Model]]:
     }
     if found := [value for value in own.values() if isinstance(value, type) and issubclass(value, Model)]:
         return found
-    functions = [name for name, value in own.items() if isfunction(value)]
+    functions = [name for name, value in own.items() if is_function(value)]
     if len(functions) == 1:
         return [_named(own, functions[0], file)]
     if functions:
         many = f"{file} defines no model class, and {len(functions)} functions"
-        raise SetupError(f"{many}; say which one to serve: {file}:{functions[0]}")
+        likely = next((name for name in functions if name in _LIKELY), functions[0])
+        raise SetupError(f"{many}; say which one to serve: {file}:{likely}")
     raise SetupError(f"{file} defines no model; add a class derived from timebound.Model, or a function with types")
 
 
@@ -369,13 +373,13 @@ def _named(values: Mapping[str, Any], name: str, file: Path) -> type[Model]:
     value = values.get(name)
     if isinstance(value, type) and issubclass(value, Model):
         return value
-    if isfunction(value):
+    if is_function(value):
         return function_model(value, label=f"{file.name}:{name}")
     if value is not None:
         raise SetupError(
             f"{file}: {name} is a {type(value).__name__}; give a class derived from timebound.Model, or a function"
         )
-    there = [key for key, value in values.items() if isfunction(value) or _is_model(value)]
+    there = [key for key, value in values.items() if is_function(value) or _is_model(value)]
     raise SetupError(f"{file} has no {name}; it has {', '.join(there) or 'no class or function'}")
 
 
