@@ -78,6 +78,25 @@ def test_a_field_that_comes_twice_is_refused() -> None:
         value("whole", "1", "2")
 
 
+def test_a_field_that_the_class_does_not_have_may_come_twice_as_in_json() -> None:
+    assert msgspec.json.decode(filled(("other", "1"), ("other", "2"), ("whole", "3")).body, type=Every).whole == 3
+
+
+@pytest.mark.parametrize("name", ["whole", "part", "maybe", "level", "inner", "many"])
+def test_an_empty_field_that_has_a_default_and_is_no_text_was_not_given(name: str) -> None:
+    assert msgspec.json.decode(filled((name, "")).body) == {}
+
+
+def test_an_empty_field_that_is_needed_is_refused() -> None:
+    class Needs(tb.Struct):
+        whole: int
+
+    reader = FormReader(FormFacts(dict(msgspec.json.schema(Needs))))
+    with pytest.raises(RequestError, match="Expected 'int'") as told:
+        reader.fill([Field("whole", b"")])
+    assert told.value.field == "whole"
+
+
 def test_a_file_goes_where_base64_does() -> None:
     made = READER.fill([Field("upload", b"\xff\x00", filename="a.png")])
     assert msgspec.json.decode(made.body, type=Every).data == b"\xff\x00"

@@ -73,10 +73,14 @@ class FormReader:
         self._defs: dict[str, Any] = {}
         self._known: dict[int, set[str]] = {}  # by what is part of the schema, which stays, or `_ANY`
         self._fields: dict[str, Any] = {}
+        self._required: frozenset[str] = frozenset()
+        self._ignores_others = False
         self._look: FirstLook | None = None
         if facts.schema is not None:
             self._defs = facts.schema.get("$defs", {})
-            self._fields = follow(facts.schema, self._defs).get("properties", {})
+            schema = follow(facts.schema, self._defs)
+            self._fields, self._required = schema.get("properties", {}), frozenset(schema.get("required", ()))
+            self._ignores_others = "title" in schema  # it is a class's, and not that of any JSON
             info = ModelInfo(name="", request_schema=facts.schema, key=facts.key, size_field=facts.size_field)
             self._look = FirstLook(info)
 
@@ -111,6 +115,8 @@ class FormReader:
     def _put(self, values: dict[str, Any], field: Field) -> None:
         schema, name = self._fields.get(field.name, _ANY), field.name
         kinds = self._kinds(schema)
+        if not field.value and field.filename is None and name not in self._required and self._is_left_out(schema):
+            return
         if "array" in kinds:
             text = field.value.lstrip()[:1]
             if text == b"[" and field.filename is None and name not in values:
@@ -118,10 +124,18 @@ class FormReader:
                 return
             items = next((part.get("items") or _ANY for part in self._choices(schema) if "items" in part), _ANY)
             values.setdefault(name, []).append(self._value(field, items))
+        elif name in values and self._ignores_others and name not in self._fields:
+            return
         elif name in values:
             raise BadInput("is given more than once", field=name)
         else:
             values[name] = self._value(field, schema)
+
+    def _is_left_out(self, schema: dict[str, Any]) -> bool:
+        """Whether an empty text stands for no value: a browser sends one for a box that was not filled in."""
+        if "array" in (kinds := self._kinds(schema)):
+            kinds = self._kinds(next((part["items"] for part in self._choices(schema) if part.get("items")), _ANY))
+        return bool(kinds) and not kinds & {"string", "boolean"}
 
     def _value(self, field: Field, schema: dict[str, Any]) -> Any:
         kinds = self._kinds(schema)
