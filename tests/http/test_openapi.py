@@ -153,7 +153,9 @@ def test_a_raw_body_has_the_media_types_the_model_accepts() -> None:
     any_bytes, pictures = Info(body=Body.RAW), Info(body=Body.RAW, accepts=["image/png", "image/jpeg"])
     for info, media in ((any_bytes, ["application/octet-stream"]), (pictures, ["image/png", "image/jpeg"])):
         document = openapi([info], "0.1.0")
-        assert list(document["paths"]["/predictions/digits"]["post"]["requestBody"]["content"]) == media
+        content = document["paths"]["/predictions/digits"]["post"]["requestBody"]["content"]
+        assert list(content) == [*media, "multipart/form-data"]
+        assert list(content["multipart/form-data"]["schema"]["properties"]) == ["file"]
 
 
 def test_requests_document_their_headers() -> None:
@@ -260,7 +262,7 @@ def test_the_models_own_schema_is_not_changed() -> None:
 def test_raw_models_take_bytes_and_no_example() -> None:
     document = openapi([Info(body=Body.RAW, example=b"\x00")], "0.1.0")
     content = document["paths"]["/predictions/digits"]["post"]["requestBody"]["content"]
-    assert list(content) == ["application/octet-stream"]
+    assert list(content) == ["application/octet-stream", "multipart/form-data"]
     json.dumps(document)
 
 

@@ -145,7 +145,11 @@ def _request_body(model: ModelInfo, schemas: Json) -> Json:
     if model.body is Body.RAW:
         binary = {"type": "string", "format": "binary"}
         media_types = model.accepts or ["application/octet-stream"]
-        return {"required": True, "content": {media: {"schema": binary} for media in media_types}}
+        content: Json = {media: {"schema": binary} for media in media_types}
+        if not any(media.startswith("multipart/") for media in media_types):  # else the model reads forms by itself
+            file = {"type": "object", "properties": {"file": binary}, "required": ["file"]}
+            content["multipart/form-data"] = {"schema": file}
+        return {"required": True, "content": content}
     media: Json = {"schema": _adopt(model.request_schema or {}, _slug(model.name), schemas)}
     forms = {kind: {"schema": form} for kind, form in _forms(media["schema"], schemas).items()}
     if model.example is not None:

@@ -5,7 +5,7 @@ const follow = () => document.documentElement.classList.toggle("dark-mode", dark
 follow();
 dark.addEventListener("change", follow);
 
-SwaggerUIBundle({
+const shown = SwaggerUIBundle({
   url: "/openapi.json",
   dom_id: "#docs",
   deepLinking: true,
@@ -15,6 +15,9 @@ SwaggerUIBundle({
   queryConfigEnabled: false,
   tryItOutEnabled: true,
   validatorUrl: null,
+  onComplete: () => {
+    document.title = shown.specSelectors.info().get("title");
+  },
   // The key that was given on the front page, for the document itself; calls have a button of their own.
   requestInterceptor: (request) => {
     const key = sessionStorage.getItem("timebound-key");
