@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import pickle
+import re
 import sys
 from pathlib import Path
 from textwrap import dedent
 from types import ModuleType
 from typing import Any
 
+import onnx
+import onnx.parser
 import pytest
 import torch
 
@@ -55,6 +59,8 @@ def opens(*args: Any, **options: Any) -> Adds:
 
 LIBRARIES: dict[str, dict[str, Any]] = {
     "joblib": {"load": opens},
+    "skops": {},
+    "skops.io": {"load": opens},
     "xgboost": {"Booster": Adds},
     "lightgbm": {"Booster": Adds},
     "catboost": {"CatBoost": Adds},
@@ -84,6 +90,8 @@ def write(file: Path) -> Path:
         file.write_bytes(pickle.dumps(Adds()))
     elif file.suffix in (".pth", ".ckpt"):
         torch.save({}, file)
+    elif file.suffix == ".model":  # XGBoost's UBJSON
+        file.write_bytes(b"{L\x00\x00\x00\x00\x00\x00\x00\x07learner{}")
     elif file.suffix in (".json", ".txt"):
         file.write_text('{"learner":{}}' if file.suffix == ".json" else "tree\nversion=v4\n")
     else:
@@ -93,7 +101,7 @@ def write(file: Path) -> Path:
 
 ENDINGS = [
     "joblib", "pkl", "pickle", "pth", "ckpt", "safetensors", "keras", "h5", "hdf5", "ubj", "cbm", "tflite", "json",
-    "txt", "JOBLIB",
+    "txt", "JOBLIB", "bst", "model", "skops",
 ]  # fmt: skip
 
 
@@ -133,8 +141,58 @@ def test_a_saved_model_of_tensorflow_is_told_how_to_be_converted(tmp_path: Path)
         check_target(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["settings.json", "notes.txt", "model.bin"])
+@pytest.mark.parametrize("name", ["settings.json", "notes.txt", "model.bin", "words.model"])
 def test_other_files_get_no_recipe(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("{}")
     with pytest.raises(SetupError, match=r"load it in an app\.py, or give a \.py, \.onnx"):
         check_target(tmp_path / name)
+
+
+WORDS = """
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+
+class Tokenizer:
+    def __init__(self, words):
+        self.words = words
+
+    @classmethod
+    def from_file(cls, path):
+        return cls(json.loads(Path(path).read_text())["model"]["vocab"])
+
+    def encode(self, text):
+        return SimpleNamespace(ids=[self.words[word] for word in text.split()])
+"""
+"""What the recipe uses of the package of that name, for a vocabulary of whole words."""
+
+NETWORK = """
+review (int64[n, m] input_ids, int64[n, m] mask) => (float[n, k] scores) {
+  kept = Mul(input_ids, mask)
+  axis = Constant<value = int64[1] {1}>()
+  sums = ReduceSum<keepdims = 1>(kept, axis)
+  good = Cast<to = 1>(sums)
+  bad = Neg(good)
+  scores = Concat<axis = 1>(bad, good)
+}
+"""
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_recipe_of_a_tokeniser_and_an_onnx_network_answers_texts_of_several_lengths(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (Path(__file__).parents[1] / "docs" / "recipes.md").read_text()
+    (app,) = re.findall(r"```python\n(# review\.py.*?)```", page, re.S)
+    (tmp_path / "review.py").write_text(app)
+    (tmp_path / "tokenizers.py").write_text(WORDS)
+    vocabulary = {"a": 1, "fine": 5, "film": 1, "awful": -9}
+    (tmp_path / "tokenizer.json").write_text(json.dumps({"model": {"type": "WordLevel", "vocab": vocabulary}}))
+    onnx.save(onnx.parser.parse_model('<ir_version: 10, opset_import: ["" : 18]>' + NETWORK), tmp_path / "model.onnx")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "tokenizers", raising=False)
+    said = tb.testing.batch(tmp_path / "review.py", [{"text": "a fine film"}, {"text": "awful film"}, {"text": "fine"}])
+    assert said == [{"label": "positive"}, {"label": "negative"}, {"label": "positive"}]
+    (long,) = tb.testing.batch(tmp_path / "review.py", [{"text": "a " * 513}])
+    assert isinstance(long, tb.BadInput)

@@ -49,6 +49,12 @@ _XGBOOST = Recipe(
     "xgboost", "import xgboost", 'self.model = xgboost.Booster(model_file=str(HERE / "FILE"))',
     "self.model.inplace_predict(batch)",
 )  # fmt: skip
+_SKOPS = Recipe(
+    "skops scikit-learn", "import skops.io",
+    'trusted: list[str] = []  # types of other libraries that it may open; skops.io.get_untrusted_types names them\n'
+    'self.model = skops.io.load(HERE / "FILE", trusted=trusted)',
+    "self.model.predict(batch)", _TO_ONNX,
+)  # fmt: skip
 _LIGHTGBM = Recipe(
     "lightgbm", "import lightgbm", 'self.model = lightgbm.Booster(model_file=str(HERE / "FILE"))',
     "self.model.predict(batch)",
@@ -76,10 +82,17 @@ _BY_ENDING = {
     ".h5": _KERAS,
     ".hdf5": _KERAS,
     ".ubj": _XGBOOST,
+    ".bst": _XGBOOST,
+    ".skops": _SKOPS,
     ".cbm": _CATBOOST,
     ".tflite": _TFLITE,
 }
-_BY_BEGINNING = {(".json", b'"learner"'): _XGBOOST, (".txt", b"tree\n"): _LIGHTGBM}
+_BY_BEGINNING = {
+    (".json", b'"learner"'): _XGBOOST,
+    (".model", b"learner"): _XGBOOST,
+    (".txt", b"tree\n"): _LIGHTGBM,
+    (".model", b"tree\n"): _LIGHTGBM,
+}
 """Endings that other files have too; what stands near the beginning tells."""
 _LOOKED_AT = 4096
 
