@@ -94,8 +94,9 @@ class Model:
     """A `timebound.Struct`, dataclass or pydantic model for typed JSON bodies; without it `prepare` gets bytes."""
     lax: ClassVar[bool] = False
     """Whether `Request` takes "1" and 1.0 for a whole number, "true" for a bool, and the like."""
-    json: ClassVar[bool] = False
-    """Without `Request`: whether bodies are JSON, and `prepare` gets what they say: dicts, lists, numbers."""
+    json: ClassVar[bool | None] = None
+    """Without `Request`: whether bodies are JSON, and `prepare` gets what they say: dicts, lists, numbers. None: they
+    are if `example` is a dict or a list."""
     Answer: ClassVar[Any] = None
     """A `timebound.Struct` (or dataclass, or type) that describes answers in /openapi.json; the example's must fit."""
     accepts: ClassVar[str | None] = None
@@ -217,7 +218,7 @@ def size_field(cls: type[Model]) -> str | None:
         return cls.size if isinstance(cls.size, str) else None
     name = next(iter(padded_fields(cls)), None)
     if cls.Request is None:
-        return name if cls.json and cls.prepare is Model.prepare else None
+        return name if takes_json(cls) and cls.prepare is Model.prepare else None
     return name if name in fields_of(cls.Request) else None
 
 
@@ -252,7 +253,7 @@ def _check_path(path: Any, where: str) -> None:
 def _check_methods(cls: type[Model], where: str) -> None:
     if isinstance(cls.methods, str) or "POST" not in cls.methods or not {*cls.methods} <= {"GET", "POST"}:
         raise SetupError(f'{where}: methods is {cls.methods!r}; give ("POST",) or ("GET", "POST")')
-    if "GET" in cls.methods and cls.Request is None and not cls.json:
+    if "GET" in cls.methods and cls.Request is None and not takes_json(cls):
         raise SetupError(f"{where}: a GET has no body to be raw; add `class Request(tb.Struct)`, or json = True")
 
 
@@ -321,7 +322,7 @@ def _check_request_type(cls: type[Model], where: str) -> None:
         raise SetupError(f"{where}: lax = True is about the fields of Request; add `class Request(tb.Struct)`")
     if request is None:
         for option, value in (("key", cls.key), ("size", cls.size)):
-            if isinstance(value, str) and not cls.json:
+            if isinstance(value, str) and not takes_json(cls):
                 raise SetupError(f"{where}: {option} = {value!r} needs a typed body; add `class Request(tb.Struct)`")
         return
     if not is_request_type(request):
@@ -336,6 +337,13 @@ def _check_request_type(cls: type[Model], where: str) -> None:
             raise SetupError(f"{where}: {option} = {value!r} is not a field of Request (it has: {', '.join(names)})")
 
 
+def takes_json(cls: type[Model]) -> bool:
+    """Whether a class without `Request` takes JSON: if it says so, or else if its example is JSON."""
+    if cls.json is not None:
+        return cls.json
+    return cls.Request is None and cls.accepts is None and isinstance(cls.example, Mapping | list)
+
+
 def request_schema(request: type | None) -> dict[str, Any] | None:
     """JSON Schema of a request type, with its parts under `$defs`; None for raw bodies."""
     return None if request is None else schema_of(request)
@@ -345,7 +353,7 @@ def body_schema(cls: type[Model]) -> dict[str, Any] | None:
     """JSON Schema of a model's bodies; None for raw ones."""
     if cls.Request is not None:
         return schema_of(cls.Request, is_lax=cls.lax)
-    if not cls.json:
+    if not takes_json(cls):
         return None
     named = [option.split(".")[0] for option in (cls.key, size_field(cls)) if isinstance(option, str)]
     return {"type": "object", "properties": {name: {} for name in named}} if named else {}
@@ -355,7 +363,7 @@ def decoder(cls: type[Model]) -> tuple[Callable[[Any], Any], bool]:
     """What makes a request of a body, and whether that is the raw body itself."""
     if cls.Request is not None:
         return reader(cls.Request, is_lax=cls.lax), False
-    return (msgspec.json.Decoder().decode, False) if cls.json else (bytes, True)
+    return (msgspec.json.Decoder().decode, False) if takes_json(cls) else (bytes, True)
 
 
 def example_body(example: Any) -> bytes:

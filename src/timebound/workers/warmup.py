@@ -21,7 +21,7 @@ from timebound.devices.base import settle_all
 from timebound.errors import RequestError, SetupError
 from timebound.handlers.model import HandlerModel
 from timebound.importer import describe
-from timebound.model import Model, body_schema, example_body, media_types, size_field
+from timebound.model import Model, body_schema, example_body, media_types, size_field, takes_json
 from timebound.schema import sample
 from timebound.types import Body, ModelInfo
 from timebound.workers.fetching import example_parcel, has_fetch
@@ -35,6 +35,7 @@ from timebound.workers.samples import read_samples
 log = logging.getLogger("timebound.worker")
 
 _LONGEST_DESCRIPTION = 500
+_PARSED = "; its bodies are JSON and arrive parsed: with `json = False` they would be bytes"
 _NO_ANSWER = object()
 """Of a run that went no further than `infer`."""
 
@@ -218,7 +219,13 @@ def _walk(runner: Runner, body: bytes, what: str, count: int = 1) -> Any:
         field = f" (field {error.field})" if error.field else ""
         raise SetupError(f"{runner.name}: {stage} refused {what}{field}: {error.detail}; {cure}") from error
     except BaseException as error:
-        hint = f"; {cure}" if what != "the example" else ""
+        hint = (
+            f"; {cure}"
+            if what != "the example"
+            else _PARSED
+            if type(model).json is None and takes_json(type(model))
+            else ""
+        )
         raise SetupError(f"{runner.name}: {stage} failed on {what}: {describe(error)}{hint}") from error
     return answer
 
