@@ -19,6 +19,7 @@ SERVING = sorted(path.stem for path in (ROOT / "serving").glob("*.py") if path.s
 PROGRAMS = [
     *(f"benchmarks.serving.{name}" for name in SERVING),
     "benchmarks.policy.scheduler",
+    "benchmarks.policy.device",
     "benchmarks.policy.drift",
     "benchmarks.peers.__main__",
 ]
