@@ -75,7 +75,8 @@ def openapi(
         if own in model.paths and f"{own}:batch" not in paths:
             paths[f"{own}:batch"] = {"post": _list(model, body, shared, answers, operation_ids)}
         begin = partial(_operation, model, body, operation_ids)
-        paths = tensor_paths(model, Parts(body, shared, answers), begin, is_lone=is_lone) | paths
+        tensors = tensor_paths(model, Parts(body, shared, answers), begin, is_lone=is_lone)
+        paths |= {path: item for path, item in tensors.items() if path not in paths}  # a model's own come first
     info = document["info"]
     info["title"] = bases.pop() if len(bases) == 1 else info["title"]
     info["version"] = server_version
