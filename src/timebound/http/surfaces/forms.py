@@ -13,6 +13,7 @@ from timebound.http.surfaces.base import Asked, Item, Read
 from timebound.http.target import query_of
 from timebound.reading import LIGHT, Errand
 from timebound.reading.forms import Filled, FormReader, Told, facts_of
+from timebound.store.fingerprint import has_tiny_numbers
 from timebound.types import Body, ModelInfo
 
 READER = "timebound.reading.forms"
@@ -80,7 +81,10 @@ def _pairs(query: bytes) -> list[Field]:
     if len(query) > MOST_QUERY or query.count(b"&") >= MOST_PAIRS:
         detail = f"the query has more than {MOST_QUERY} bytes or {MOST_PAIRS} fields; send a POST"
         raise RequestError(detail, code="bad_input")
-    return list(read_form(URLENCODED, query))
+    pairs = list(read_form(URLENCODED, query))
+    if len(query) > LIGHT and any(has_tiny_numbers(pair.value) for pair in pairs):
+        raise RequestError("the query has many numbers as small as 1e-100; send a POST", code="bad_input")
+    return pairs
 
 
 def _check_media(media: bytes) -> None:
