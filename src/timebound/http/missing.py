@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from typing import Any, Protocol
-from urllib.parse import parse_qs
+from urllib.parse import unquote_plus
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request as HttpRequest
@@ -26,6 +26,8 @@ from timebound.types import ModelInfo
 INVOCATIONS = "/invocations"
 _MODEL_NAME = "model_name"
 """What clients of SageMaker's path may say in their query where there are several models."""
+_LONGEST_NAME = 1_024
+"""Bytes of a name as it is written there; a file's name has 255 at most, and escapes are three bytes."""
 _HANDLERS_PATHS = ("/predictions/", "/explanations/", "/models", INVOCATIONS)
 _ASKED = ["GET", "POST", "PUT"]
 
@@ -102,7 +104,7 @@ class Missing:
     async def _which(self, request: HttpRequest) -> Response:
         """Several models could be meant, or none is there yet."""
         self._check_ready(request)
-        named = request.query_params.get(_MODEL_NAME)
+        named = named_in(request.scope["query_string"])
         if named is not None:
             request.path_params["model"] = named
             return await self.no_model(request)
@@ -163,8 +165,9 @@ class Missing:
 
 def named_in(query: bytes) -> str | None:
     """The model that a request to SageMaker's path names in its query string."""
-    found = parse_qs(query.decode("latin-1"), max_num_fields=100).get(_MODEL_NAME) if query else None
-    return found[0] if found else None
+    _, _, rest = (b"&" + query).partition(b"&%b=" % _MODEL_NAME.encode())  # the rest, however much, is the model's
+    name = rest[:_LONGEST_NAME].partition(b"&")[0]
+    return unquote_plus(name.decode("latin-1")) if name else None
 
 
 def check_model(request: HttpRequest) -> None:
