@@ -261,3 +261,13 @@ def test_a_body_in_the_smallest_chunks_costs_what_is_counted(gate: Gate) -> None
             wire.send(b"".join(b"2\r\n%b\r\n" % part[at : at + 2] for at in range(0, len(part) - len(part) % 2, 2)))
         eventually(lambda: wire.is_read, "all of it read")
         assert memory_of(serving.pid) - before < 3 * len(text)
+
+
+def test_a_path_of_escapes_is_refused_before_they_are_undone(serving: Serving) -> None:
+    for request in (get("/" + "%4" * 1_100), post("/predictions/deep/" + "%41" * 1_100, {"value": 1})):
+        with serving.wire() as wire:
+            wire.send(request)
+            answer = wire.read()
+            assert (answer.status, answer.json()["code"]) == (431, "headers_too_large")
+            assert "escapes" in answer.json()["detail"]
+    assert serving.http.post("/predictions/%64eep?" + "%41" * 1_100, json={"value": 1}).status_code == 200

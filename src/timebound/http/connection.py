@@ -22,7 +22,7 @@ from timebound.admission.held import SMALL
 from timebound.errors import RequestError
 from timebound.events import Events
 from timebound.http.access import no_key
-from timebound.http.bounded import AT_ONCE, MOST_LINES, PIPELINED, Bounded, State
+from timebound.http.bounded import AT_ONCE, MOST_ESCAPES, MOST_LINES, PIPELINED, Bounded, State
 from timebound.http.flow import Flow
 from timebound.http.intake import Intake
 from timebound.http.routes import Route, find
@@ -236,8 +236,8 @@ class Connection(Bounded):
             self._refuse_body()
         elif hosts != 1 and (hosts or self.parser.get_http_version() != "1.0"):
             self.refuse("malformed_http", f"the request has {hosts or 'no'} Host headers; send one")
-        elif self.parser.should_upgrade():
-            return  # read again, see `_without_wish`
+        elif self.parser.should_upgrade() or (self.url.count(b"%") > MOST_ESCAPES and self._refuse_path()):
+            return  # read again, see `_without_wish`; or refused
         elif length is not None and length > SMALL and not self._state.held.has_room(length):
             self._refuse_memory()
         else:
