@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import msgspec
@@ -59,12 +60,19 @@ class Releases:
 
     async def scale(self, workers: int, supervisor: Supervisor) -> None:
         """Have so many workers, in a new generation; raises `SetupError` if it cannot be loaded."""
-        async with self._turn:
+        async with self._in_turn(supervisor):
             if supervisor.workers_wanted != workers:  # of those, some may be about to be replaced
                 await supervisor.reload(msgspec.structs.replace(supervisor.plan, workers=workers))
 
-    async def _reload_in_turn(self, supervisor: Supervisor) -> list[str]:
+    @asynccontextmanager
+    async def _in_turn(self, supervisor: Supervisor) -> AsyncIterator[None]:
+        """One at a time, and nobody before the start is over: new workers would send away those it waits for."""
         async with self._turn:
+            await supervisor.started()
+            yield
+
+    async def _reload_in_turn(self, supervisor: Supervisor) -> list[str]:
+        async with self._in_turn(supervisor):
             self._next = None
             return await self._reload(supervisor)
 
@@ -104,7 +112,7 @@ class Releases:
         self.traffic_of(model)
         folder = self.target / model
         file = folder / versions.FILE
-        async with self._turn:
+        async with self._in_turn(supervisor):
             before = file.read_bytes() if file.is_file() else None
             traffic = versions.write(folder, change(folder))
             try:

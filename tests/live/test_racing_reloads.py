@@ -65,6 +65,20 @@ def test_reloads_that_race_each_other_end_with_the_wanted_number_of_the_newest_c
     assert askers.words_since(place) == {"three"}
 
 
+def test_what_is_asked_for_while_the_server_starts_waits_until_it_has_started(stages: Stages) -> None:
+    with stages.held("load") as open_gate, stages.serve(until_ready=False) as serving:
+        stages.await_step("load", [])
+        with reloading(serving, 2) as answers:
+            serving.signal(signal.SIGHUP)
+            for _ in range(3):
+                assert serving.operator.get("/livez").status_code == 200  # by now it has heard the others
+            stages.say("two")
+            open_gate()
+        assert [answer.status_code for answer in answers] == [200, 200]
+        settle(serving, 2, generation=2)  # one for all: none was begun before the first was there
+        assert serving.http.post("/predictions/steps", json={"n": 1}).json()["word"] == "two"
+
+
 def test_a_load_that_hangs_fails_the_reload_in_time_and_the_next_one_is_done(tmp_path: Path) -> None:
     file = tmp_path / "app.py"
     write(file, "one")

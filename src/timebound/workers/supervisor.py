@@ -70,6 +70,7 @@ class Supervisor:
         self._next_number = 1
         self._quick_deaths = dict.fromkeys(Role, 0)
         self._is_started = False
+        self._has_tried = asyncio.Event()  # to start, or will not
         self._coming: Generation | None = None  # what a reload is loading
         self._is_closed = False
         self._is_stopping = False
@@ -108,12 +109,20 @@ class Supervisor:
                 self._outputs.close
             )  # what they printed comes before the sentence that points to it
             raise
+        finally:
+            self._has_tried.set()
         self._is_started = True
         self._open_doors(generation)
         generation.wanted = generation.plan.wanted(generation.slots, generation.models)
         self._fill(generation, Role.WORKER)
         if self._recycling.is_on:
             self._keep(self._recycle())
+
+    async def started(self) -> None:
+        """Return when the first workers were let in; raises `SetupError` if they are not going to be."""
+        await self._has_tried.wait()
+        if not self._is_started:
+            raise SetupError("the server is stopping")
 
     async def reload(self, plan: messages.WorkerPlan | None = None) -> list[ModelInfo]:
         """Load the target again in new workers, and let the old ones go when those are up; what was loaded.
@@ -144,6 +153,7 @@ class Supervisor:
     def close(self) -> None:
         """Bring nothing new in any more: a reload that is under way fails, the workers that are there stay."""
         self._is_closed = True
+        self._has_tried.set()
         if self._coming is not None:
             for worker in self._of(self._coming):
                 worker.child.process.kill()
