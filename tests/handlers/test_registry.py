@@ -101,6 +101,13 @@ def test_a_model_that_is_not_registered_is_told(tmp_path: Path, store: Path) -> 
         book.with_default("m", "9")
 
 
+def test_all_is_no_version_to_be_the_default_or_to_go(tmp_path: Path, store: Path) -> None:
+    book = registry(tmp_path, store, "one", "two")
+    for change in (book.with_default, book.without):
+        with pytest.raises(RequestError, match="version: all does not exist"):
+            change("m", "all")
+
+
 def test_a_start_with_an_archive_that_is_not_there_ends_in_a_sentence(tmp_path: Path, store: Path) -> None:
     with pytest.raises(SetupError, match="does not exist"):
         registry(tmp_path, store, "gone.mar")

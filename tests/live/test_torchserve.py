@@ -173,6 +173,7 @@ def test_what_cannot_be_scaled_is_told(managed: Managed, path: str, status: int,
         (f"?url={'a/' * 600}b.mar", 400, "is no name of a file in the model store"),
         ("?url=broken.mar", 409, "broken.mar is no archive that can be read"),
         ("?url=mood.mar&batch_size=many", 400, "batch_size is 'many'"),
+        ("?url=mood.mar&initial_workers=many", 400, "initial_workers is 'many'"),
         ("?url=mood.mar&model_name=x&handler=gone.py", 409, "its handler is 'gone.py'"),
     ],
 )

@@ -66,7 +66,7 @@ class Registry:
         found = [each for each in self.listed.models if each.name == name]
         if not found:
             raise RequestError(f"Model not found: {name}", code="unknown_model")
-        if version is not None and version != "all":
+        if version is not None:
             found = [each for each in found if each.version == version]
             if not found:
                 raise no_version(name, version)

@@ -177,11 +177,11 @@ class Management:
             batch_size=_number(asked, "batch_size", 0) or None,
             response_timeout=_number(asked, "response_timeout", 0) or None,
         )
+        count = _number(asked, "initial_workers", 0)
         async with self._turn:
             registry = self._registry()
             listed, found = await asyncio.to_thread(registry.with_model, wish)
             await self._switch(registry, listed)
-        count = _number(asked, "initial_workers", 0)
         told = f'Model "{found.name}" Version: {found.version} registered with {count} initial workers'
         if not count:
             told += ". Use scale workers API to add workers for the model."
