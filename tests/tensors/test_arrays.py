@@ -67,6 +67,13 @@ def test_what_an_answer_holds_has_a_datatype(value: Any, datatype: str) -> None:
         assert len(data) == part.size
 
 
+@pytest.mark.parametrize("is_binary", [True, False])
+@pytest.mark.parametrize("dtype", [">i4", ">u8", ">f2", ">f8"])
+def test_an_answer_in_another_byte_order_keeps_its_values(dtype: str, is_binary: bool) -> None:
+    part, data = written("x", *datatype_of(np.array([1, 2, 258], dtype)), is_binary=is_binary)
+    assert array_of(part, data).tolist() == [1, 2, 258]
+
+
 @pytest.mark.parametrize(
     "data", [b'["1"]', b"[1.5]", b"[null]", b"[true]", b"[300]", b"[1, 2]", b"[]", b"[[1], 2]", b"{}"]
 )

@@ -214,7 +214,7 @@ def written(name: str, datatype: str, value: Any, *, is_binary: bool) -> tuple[P
     if not isinstance(value, np.ndarray):
         data = struct.pack(f"<{FORMATS[datatype]}", value) if is_binary else _encode([_sayable(value)])
         return Part(name, datatype, [], len(data), not is_binary), data
-    data = value.tobytes() if is_binary else _number_list(value)
+    data = value.astype(value.dtype.newbyteorder("<"), copy=False).tobytes() if is_binary else _number_list(value)
     return Part(name, datatype, list(value.shape), len(data), not is_binary), data
 
 
