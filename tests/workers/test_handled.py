@@ -157,6 +157,41 @@ def test_an_answer_has_the_status_and_headers_that_were_set_and_no_others(tmp_pa
     assert (plain.media, plain.body) == ("text/plain; charset=utf-8", b"plain")
 
 
+@pytest.mark.parametrize(
+    ("status", "told", "body"),
+    [
+        ("100", 500, b"x"),
+        ("101", 500, b"x"),
+        ("199", 500, b"x"),
+        ("600", 500, b"x"),
+        ("404.0", 404, b"x"),
+        ("204", 204, b""),
+        ("205", 205, b""),
+        ("304", 304, b""),
+    ],
+)
+def test_a_status_is_one_that_ends_a_request_and_has_a_body_only_where_it_may(
+    tmp_path: Path, status: str, told: int, body: bytes
+) -> None:
+    source = f"""
+class PredictionException(Exception):
+    error_code = {status}
+
+def handle(data, context):
+    if data is None:
+        return None
+    if data[0]["body"] == b"raise":
+        raise PredictionException("why")
+    context.set_response_status({status})
+    return ["x"]
+"""
+    (answer,) = run(runner_of(tmp_path / "m", source), asked(b"x"))
+    said, sent = open_said(answer.body)
+    assert (said.status, sent) == (told, body)
+    (refusal,) = run(runner_of(tmp_path / "n", source), asked(b"raise"))
+    assert msgspec.json.decode(refusal.body)["status"] == (told if body else 500)
+
+
 def test_what_is_no_list_is_told_so(tmp_path: Path) -> None:
     runner = runner_of(tmp_path / "m", "def handle(data, context):\n    return data and {'a': 1}\n")
     (outcome,) = run(runner, asked(b"1"))

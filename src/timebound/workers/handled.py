@@ -19,7 +19,10 @@ log = logging.getLogger("timebound.worker")
 
 _NO_OUTPUTS, _TOO_FEW = "Invalid model predict output", "number of batch response mismatched"
 _NO_FORM = "Unsupported model output data type."
-_STATUSES = range(100, 600)
+_STATUSES = range(200, 600)
+"""Below are those that announce an answer: a client would go on waiting for it."""
+_BARE = (204, 205, 304)
+"""These have no body: what is sent all the same would be read as the beginning of the next answer."""
 _MOST_HEADERS = 64
 _SET_BY_US = {"content-length", "transfer-encoding", "connection", "content-type"}
 
@@ -68,7 +71,7 @@ class HandlerRunner(Runner):
         if type(error).__name__ == "PredictionException":
             log.error("%s: prediction error", self.name, exc_info=error)
             status = getattr(error, "error_code", 500)
-            status = status if status in _STATUSES else 500
+            status = int(status) if status in _STATUSES and status not in _BARE else 500
             code = "bad_input" if 400 <= status < 500 else "model_failed"
             return failure(code, text_of(getattr(error, "message", error)), status=status)
         if isinstance(error, WrongOutput):
@@ -84,7 +87,7 @@ class HandlerRunner(Runner):
 def _told(row: Row, body: bytes, media: str) -> Outcome:
     """An answer with the status and the headers that the handler set for it."""
     status, _ = (row.request.get_response_status_code(), None)
-    status = status if status in _STATUSES else 500
+    status = int(status) if status in _STATUSES else 500
     headers = {str(name).lower(): str(value) for name, value in row.request.get_response_headers().items()}
     media = headers.get("content-type") or media
     kept = [(name, value) for name, value in headers.items() if name not in _SET_BY_US and _is_header(name, value)]
@@ -92,7 +95,7 @@ def _told(row: Row, body: bytes, media: str) -> Outcome:
         media = "application/octet-stream"
     if not row.is_enveloped or (status == 200 and not kept):
         return Outcome(body, media=media)
-    return Outcome(pack_said(Said(status, media, kept[:_MOST_HEADERS]), body), media=SAID)
+    return Outcome(pack_said(Said(status, media, kept[:_MOST_HEADERS]), b"" if status in _BARE else body), media=SAID)
 
 
 def _is_header(name: str, value: str) -> bool:
