@@ -99,7 +99,8 @@ def test_every_default_is_a_value_its_own_parser_takes() -> None:
 
 def test_only_what_the_server_chooses_by_itself_is_called_chosen() -> None:
     unset = {option.name: shown_default(option) for option in options() if default_of(option) is None}
-    assert {name for name, shown in unset.items() if "chosen" in shown} == {"workers", "slots", "threads", "max_held"}
+    assert {name for name, shown in unset.items() if "chosen" in shown} == {"workers", "slots", "threads"}
+    assert unset["max_held"] == "256 MB, or four times --max-body if that is more"
     assert (unset["keys"], unset["recycle_after"], unset["deadline"]) == ("none", "never", "each model's own")
 
 

@@ -297,6 +297,23 @@ def test_a_gateway_starts_without_what_only_workers_need() -> None:
     assert ran.stdout.strip() == "[]"
 
 
+def test_the_scheduler_reads_no_clock_and_waits_for_nothing() -> None:
+    forbidden = {"asyncio", "datetime", "os", "queue", "random", "selectors", "socket", "threading", "time"}
+    files = sorted((SOURCE / "scheduler").glob("*.py"))
+    found = {
+        f"{file.name} imports {name}"
+        for file in files
+        for node in ast.walk(ast.parse(file.read_text()))
+        for name in (
+            [alias.name for alias in node.names] if isinstance(node, ast.Import)
+            else [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        )
+        if name.partition(".")[0] in forbidden or name == "timebound.clock"
+    }  # fmt: skip
+    assert files
+    assert found == set()
+
+
 def test_the_checker_sees_imports_that_hide(tmp_path: Path) -> None:
     package = plant(
         tmp_path / PACKAGE,

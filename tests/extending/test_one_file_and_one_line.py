@@ -82,7 +82,7 @@ def test_a_policy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(POLICIES, "alone", Alone)
 
     async def asked() -> set[int]:
-        async with tb.Gateway(ECHO, policy=POLICIES["alone"](), workers=1, profiles="none") as gateway:
+        async with tb.Gateway(ECHO, policy="alone", workers=1, profiles="none") as gateway:
             answers = await asyncio.gather(*(gateway.ask("echo", {"value": value}) for value in range(20)))
             assert [answer.value["value"] for answer in answers] == list(range(20))
             return {answer.batch_size for answer in answers}

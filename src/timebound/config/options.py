@@ -226,9 +226,8 @@ class Config:
     max_held: int | None = _option(
         None,
         SIZE,
-        "bytes of large bodies and unread answers that may be in memory together; more are refused (503). "
-        "If not given: 256 MB, or four times --max-body if that is more",
-        unset=AT_START,
+        "bytes of large bodies and unread answers that may be in memory together; more are refused (503)",
+        unset="256 MB, or four times --max-body if that is more",
     )
     max_batch_bytes: int = _option(
         64_000_000, SIZE, "bytes of request bodies in one batch; a larger body gets a batch of its own"
