@@ -30,6 +30,8 @@ class Environment:
     # Programs that pip cannot bring, and the package of the system that has each.
     programs: tuple[tuple[str, str], ...] = ()
     needs_system_python: bool = False
+    # At the versions that Timebound has here, whichever build of them pip is set up for.
+    engine: tuple[str, ...] = ENGINE
 
     @property
     def package(self) -> str:
@@ -38,7 +40,7 @@ class Environment:
 
     def requirements(self) -> list[str]:
         """The packages and the engine, as pip wants them."""
-        return [*self.packages, *(f"{name}=={version(name)}" for name in ENGINE)]
+        return [*self.packages, *(f"{name}=={version(name).partition('+')[0]}" for name in self.engine)]
 
 
 ENVIRONMENTS = {

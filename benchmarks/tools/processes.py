@@ -8,6 +8,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import IO
 
 from timebound.lab.load.processes import process_tree, stat_of, tree_pss_mib
@@ -31,7 +32,7 @@ class Server:
     It stays in the session of the benchmark, so that all contestants are scheduled in one autogroup, but
     gets its own process group, so that Ctrl-C reaches the benchmark alone, which then stops it in order.
     With `is_apart` it gets a session of its own, as a server that was started for itself has: then what it gets of a
-    busy machine does not depend on what its client takes.
+    busy machine does not depend on what its client takes. `folder` is where it is started, if not here.
     """
 
     def __init__(
@@ -42,8 +43,10 @@ class Server:
         answers: Callable[[], bool],
         *,
         is_apart: bool = False,
+        folder: Path | None = None,
     ) -> None:
         self.name = name
+        self._folder = folder
         self._is_apart = is_apart
         self.first_answer_s = 0.0
         self._command = list(command)
@@ -58,6 +61,7 @@ class Server:
             self._process = subprocess.Popen(
                 self._command,
                 env=self._env,
+                cwd=self._folder,
                 stdin=subprocess.DEVNULL,
                 stdout=self._output,
                 stderr=subprocess.STDOUT,

@@ -1,0 +1,8 @@
+from fastapi import Body, FastAPI
+
+app = FastAPI()
+
+
+@app.post("/hello")
+def hello(name: str = Body(embed=True)):
+    return {"hello": name}

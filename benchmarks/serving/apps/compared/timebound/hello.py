@@ -1,0 +1,2 @@
+def hello(name: str) -> dict:
+    return {"hello": name}
