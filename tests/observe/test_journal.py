@@ -298,6 +298,20 @@ def test_what_is_written_before_the_clock_is_set_is_found_and_goes_with_its_age(
     assert [row["request"] for row in world.rows()] == ["late"]
 
 
+def test_what_is_written_while_the_clock_is_ahead_leaves_its_place_to_what_comes(tmp_path: Path) -> None:
+    ahead = Ledger(tmp_path, most_bytes=5_000_000, most_s=1e6)
+    for number in range(20):
+        ahead.write([outcome(f"ahead {number}", b"x" * 400_000)], [], NOON + 1e8)
+    ahead.close()
+    ledger = Ledger(tmp_path, most_bytes=5_000_000, most_s=1e6)
+    for number in range(20):
+        ledger.write([outcome(f"now {number}", b"x" * 150_000)], [], NOON)
+    ledger.close()
+    found = {row["request"] for row in History(tmp_path).rows(filter_of({}), most=99)}
+    assert {f"now {number}" for number in range(20)} <= found
+    assert found != {f"now {number}" for number in range(20)}, "what needs no place stays"
+
+
 def test_tries_that_came_to_nothing_leave_no_files(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path, most_bytes=10**9, most_s=1e6)
     for _ in range(3):

@@ -41,6 +41,8 @@ _AT_ONCE = 8
 _ROW_BYTES = 500
 """An outcome without what was sent and answered takes about as much."""
 _PAGE_BYTES = 4_096
+_AHEAD_S = 3_600.0
+"""Clocks of servers that share a folder differ less."""
 _ENDING, _PARTS = ".sqlite", ("-wal", "-shm")
 _OUTCOMES_OF, _BESIDE = re.compile(r"\d{8}T\d{6}-\d{1,6}"), ("minutes", "feedback")
 """How files are called."""
@@ -197,18 +199,18 @@ class Ledger:
         raise OSError(f"{self.folder} has ten thousand files of one hour")
 
     def _drop_old(self, now: float) -> None:
-        """Whole files go, the oldest first, beyond the bytes or the age."""
+        """Whole files go, the oldest first, beyond the bytes or the age; of bytes those from a clock that was ahead."""
         sizes = _sizes(self.folder)
         total = sum(sizes.values())
-        for name in sorted(sizes):
-            file, begin = self.folder / name, begin_of(name.removesuffix(_ENDING))
-            if begin is None:
-                continue
-            is_old = begin + 3600 < now - self._most_s
-            if file == self._file or not (is_old or total > self._most_bytes):
+        begins = {name: begin for name in sorted(sizes) if (begin := begin_of(name.removesuffix(_ENDING))) is not None}
+        for name in sorted(begins, key=lambda name: not _is_ahead(begins[name], now)):
+            file, begin = self.folder / name, begins[name]
+            is_old, is_ahead = begin + 3600 < now - self._most_s, _is_ahead(begin, now)
+            if file == self._file or not (is_old or is_ahead or total > self._most_bytes):
                 break
-            total -= sizes[name]
-            self._remove(file)
+            if is_old or total > self._most_bytes:
+                total -= sizes[name]
+                self._remove(file)
 
     def _remove(self, file: Path) -> None:
         for part in (file, *(file.with_name(file.name + more) for more in _PARTS)):
@@ -223,6 +225,11 @@ class Ledger:
         )
         if (pages - free) * _PAGE_BYTES > self._most_bytes // _PART_OF_MINUTES:
             self._minutes.execute(_DROP_MINUTES)
+
+
+def _is_ahead(begin: float, now: float) -> bool:
+    """Whether a file is of an hour that comes only after the next one: a clock was wrong then."""
+    return begin > now + _AHEAD_S
 
 
 def _parts(rows: Sequence[tuple[Any, ...]], most_bytes: int) -> Iterator[Sequence[tuple[Any, ...]]]:
