@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from tests.observe.test_journal import NOON, World
+from tests.observe.test_journal import NOON, World, outcome
 
 from timebound.cli import main
 from timebound.errors import BadInput
 from timebound.observe.filter import filter_of
 from timebound.observe.history import History, question
-from timebound.observe.ledger import files, read_only
+from timebound.observe.ledger import Ledger, files, read_only
 
 HOUR = 3600
 _opened: list[list[str]] = []
@@ -200,3 +202,45 @@ def test_the_command_tells_requests_by_minute_hour_and_day(tmp_path: Path, capsy
     assert len(told("--by", "minute")) == 3
     assert main(["history", "stats", str(tmp_path), "--by", "hour", "--only", "label=a"]) == 2
     assert "by hour" in capsys.readouterr().err
+
+
+def test_counts_and_words_that_somebody_took_away_are_begun_anew_and_found(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path, most_bytes=10**9, most_s=1e6)
+    for verdict in ("right", "wrong"):
+        for file in list(tmp_path.iterdir()):
+            file.unlink()
+        ledger.write([outcome("one", b"")], [(NOON // 60, "m", "1", "full", "computed", "", 1, 1, 2.0)], NOON)
+        ledger.write_feedback([("x", "x", verdict, "", NOON, "")])
+    ledger.close()
+    history = History(tmp_path)
+    assert history.counts(filter_of({}), "verdict") == [("wrong", 1)]
+    assert [each["count"] for each in history.minutes(filter_of({}), NOON - 60, NOON + 60, 60)] == [1]
+
+
+@contextmanager
+def without_rights(folder: Path) -> Iterator[None]:
+    """As who may read a folder and not write into it."""
+    is_root = os.geteuid() == 0
+    folder.chmod(0o555)
+    if is_root:
+        os.seteuid(65_534)
+    try:
+        yield
+    finally:
+        if is_root:
+            os.seteuid(0)
+        folder.chmod(0o755)
+
+
+def test_who_may_read_the_folder_and_not_write_into_it_finds_what_there_is() -> None:
+    with TemporaryDirectory() as name:  # that of the tests is closed to others
+        folder = Path(name)
+        world = World(folder)
+        with world.writing():
+            world.answer("one")
+            world.journal.say(("m", "key-one", "wrong", "b", NOON, ""))
+        assert not list(folder.glob("*-wal")), "nobody writes it"
+        with without_rights(folder):
+            (row,) = world.rows()
+            assert (row["request"], row["verdict"]) == ("one", "wrong")
+            assert len(world.history.minutes(filter_of({}), NOON - 60, NOON + 60, 60)) == 1

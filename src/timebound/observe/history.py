@@ -17,7 +17,7 @@ from timebound.errors import BadInput, RequestError
 from timebound.observe.exports import FORMATS, WRITERS
 from timebound.observe.filter import Filter
 from timebound.observe.judged import is_servers_own
-from timebound.observe.ledger import BLOBS, OUTCOMES, begin_of, each_connection, read_only
+from timebound.observe.ledger import BLOBS, OUTCOMES, address_to_read, begin_of, each_connection, read_only
 from timebound.observe.sides import Side
 
 SHOWN = tuple(name for name in OUTCOMES if name not in BLOBS)
@@ -202,7 +202,7 @@ def _judged(connection: sqlite3.Connection) -> str:
     (file,) = (row["file"] for row in connection.execute("PRAGMA database_list") if row["name"] == "main")
     try:
         beside = Path(file).with_name("feedback.sqlite")
-        connection.execute("ATTACH ? AS said", [f"{beside.as_uri()}?mode=ro"])
+        connection.execute("ATTACH ? AS said", [address_to_read(beside)])
         connection.execute("SELECT 1 FROM said.feedback LIMIT 1")
         feedback = "said.feedback"
     except sqlite3.Error:  # there is none yet

@@ -148,15 +148,13 @@ class Ledger:
             self._drop_old(now)
         if not rows:
             self._drop_old(now)
-        if self._minutes is None:
-            self._minutes = open_file(self.folder / "minutes.sqlite", _MAKE_MINUTES)
+        self._minutes = self._beside(self._minutes, "minutes", _MAKE_MINUTES)
         _in_one(self._minutes, _ADD_MINUTE, minutes)
         self._drop_minutes(now)
 
     def write_feedback(self, rows: Sequence[tuple[Any, ...]]) -> None:
         """Add what was said of answers; the last word counts."""
-        if self._feedback is None:
-            self._feedback = open_file(self.folder / "feedback.sqlite", _MAKE_FEEDBACK)
+        self._feedback = self._beside(self._feedback, "feedback", _MAKE_FEEDBACK)
         _in_one(self._feedback, "INSERT OR REPLACE INTO feedback VALUES (?, ?, ?, ?, ?, ?)", rows)
         over = f"DELETE FROM feedback WHERE rowid <= (SELECT max(rowid) FROM feedback) - {self._most_feedback}"
         self._feedback.execute(over)
@@ -174,6 +172,14 @@ class Ledger:
         self.close()
         if not self._has_outcomes and self._file.exists():
             self._remove(self._file)
+
+    def _beside(self, connection: sqlite3.Connection | None, name: str, make: str) -> sqlite3.Connection:
+        """The file of this name, open; anew if somebody took it away, for what is written into it now nobody finds."""
+        file = self.folder / f"{name}{_ENDING}"
+        if connection is not None and not file.exists():
+            connection.close()
+            connection = None
+        return connection or open_file(file, make)
 
     def _present(self, now: float) -> sqlite3.Connection:
         hour = int(now // 3600)
@@ -254,9 +260,20 @@ def _in_one(connection: sqlite3.Connection, statement: str, rows: Iterable[tuple
         raise
 
 
+def address_to_read(file: Path) -> str:
+    """What SQLite is told of a file that is only read.
+
+    Beside one that nobody writes it makes files of its own, unless it is told that nobody will: where that may not be.
+    """
+    file = file.resolve()
+    is_written = file.with_name(f"{file.name}{_PARTS[0]}").exists()
+    may_be_beside = os.access(file.parent, os.W_OK, effective_ids=True)
+    return f"{file.as_uri()}?mode=ro{'' if is_written or may_be_beside else '&immutable=1'}"
+
+
 def read_only(file: Path) -> sqlite3.Connection:
     """A file to read, while it is written or not."""
-    connection = sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True, check_same_thread=False)
+    connection = sqlite3.connect(address_to_read(file), uri=True, check_same_thread=False)
     connection.row_factory = sqlite3.Row
     return connection
 
