@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from timebound.errors import SetupError
-from timebound.pack.folder import Done, Folder
+from timebound.pack.folder import Content, Done, Folder
 
 
 def write(folder: Path, *, is_forced: bool = False, **files: str) -> dict[str, Done]:
@@ -97,3 +98,20 @@ def test_a_file_that_cannot_be_written_is_named_and_the_others_are_remembered(tm
     with pytest.raises(SetupError, match=r"b cannot be read or written"):
         write(tmp_path, a="1", b="1")
     assert write(tmp_path, a="2") == {"a": Done.RENEWED}
+
+
+def test_whoever_runs_the_app_can_read_it_whatever_the_umask_here(tmp_path: Path) -> None:
+    """An image's user is another than the one who packs; with 0600 the server there could not read its own code."""
+    program = tmp_path / "run.sh"
+    program.write_text("#!/bin/sh\n")
+    files: dict[str, Content] = {"nginx.conf": b"", "app/sub/run.sh": program}
+    was = os.umask(0o077)
+    try:
+        list(Folder(tmp_path / "out").write(files, is_forced=False))
+        found = {file.name: file.stat().st_mode & 0o777 for file in (tmp_path / "out").rglob("*")}
+        program.chmod(0o700)
+        list(Folder(tmp_path / "out").write(files, is_forced=False))
+    finally:
+        os.umask(was)
+    assert found.items() >= {"nginx.conf": 0o644, "app": 0o755, "sub": 0o755, "run.sh": 0o644}.items()
+    assert (tmp_path / "out/app/sub/run.sh").stat().st_mode & 0o777 == 0o755

@@ -246,6 +246,20 @@ def test_the_disk_does_not_fill_up_and_what_is_gone_back_to_is_kept(tmp_path: Pa
     assert len(list((machine.opt / "releases").iterdir())) <= 4
 
 
+def test_the_user_of_the_unit_can_read_what_an_administrator_with_a_close_umask_deployed(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    was = os.umask(0o022)
+    machine.put("app/sub/app.py", "one")
+    try:
+        os.umask(0o077)
+        machine.do("deploy", "ON=systemd")
+    finally:
+        os.umask(was)
+    release = (machine.opt / "app").resolve()
+    assert [file.stat().st_mode & 0o055 for file in (release, release / "sub")] == [0o055, 0o055]
+    assert (release / "sub/app.py").stat().st_mode & 0o044 == 0o044
+
+
 def test_a_link_is_turned_in_one_step(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
     machine.deploy({"app/app.py": "one"})

@@ -89,6 +89,7 @@ class Folder:
             return Done.WROTE
         now = _hash(file)
         if now == new:
+            _open_up(file, content)
             return Done.SAME
         if now == was:
             _put(file, content)
@@ -115,7 +116,7 @@ def _hash(content: Content) -> str:
 
 def _put(file: Path, content: Content) -> None:
     """Whole or not at all."""
-    file.parent.mkdir(parents=True, exist_ok=True)
+    _make(file.parent)
     fresh = file.with_name(f".{file.name}.part")
     if isinstance(content, bytes):
         fresh.write_bytes(content)
@@ -123,4 +124,20 @@ def _put(file: Path, content: Content) -> None:
         with content.open("rb") as source, fresh.open("wb") as copy:
             while piece := source.read(_PIECE):
                 copy.write(piece)
+    _open_up(fresh, content)
     fresh.replace(file)
+
+
+def _make(folder: Path) -> None:
+    if not folder.is_dir():
+        _make(folder.parent)
+        folder.mkdir()
+        folder.chmod(0o755)
+
+
+def _open_up(file: Path, content: Content) -> None:
+    """Let everybody read it, whatever the umask here: who runs it elsewhere is another user. Programs stay such."""
+    runs = isinstance(content, Path) and content.stat().st_mode & 0o100
+    now, wanted = file.stat().st_mode, 0o755 if runs else 0o644
+    if now & wanted != wanted:
+        file.chmod(now | wanted)
