@@ -11,7 +11,10 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.pack.small import texts
+from tests.pack.small import app, config, texts, wheel
+
+from timebound.pack.facts import Wish
+from timebound.pack.pack import learn, written
 
 _KUBECTL = shutil.which("kubectl")
 _NEEDS_KUBECTL = pytest.mark.skipif(_KUBECTL is None, reason="kubectl is not installed")
@@ -268,3 +271,15 @@ def test_a_link_is_turned_in_one_step(tmp_path: Path) -> None:
     assert machine.make("deploy", "ON=systemd", DESTDIR=str(machine.opt.parents[1])).returncode != 0
     assert (machine.opt / "app").readlink() == was
     assert [line.split()[:2] for line in machine.said if line.startswith("mv")] == [["mv", "-T"]]
+
+
+def test_an_app_is_packed_and_served_again_whatever_its_folder_is_called(tmp_path: Path) -> None:
+    odd = app(tmp_path).rename(tmp_path / "it's #1, $HOME 勇")
+    facts = learn(odd, tmp_path / "deploy", config(odd), Wish(name="hello"), wheel=wheel(tmp_path))
+    packed = Packed(tmp_path)
+    packed.put("Makefile", written(facts, ["make"])["Makefile"])
+    packed.stub("timebound", f'[ -f "$2/app.py" ] && echo "there is $2" >> {packed.folder.parent}/said')
+    for command in ("pack", "dev"):
+        done = packed.make(command)
+        assert done.returncode == 0, done.stderr
+        assert packed.said[-1] == f"there is ../{odd.name}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from string import Template
@@ -54,7 +55,7 @@ def values(facts: Facts) -> dict[str, object]:
     return {
         "written": _WRITTEN,
         "name": facts.name,
-        "app": facts.app,
+        "app": _in_make(facts.app),
         "python": facts.python,
         "port": facts.config.port,
         "target": json.dumps(facts.target, ensure_ascii=False),
@@ -79,6 +80,11 @@ def values(facts: Facts) -> dict[str, object]:
         "max_connections": facts.config.max_connections,
         "pack_flags": facts.again,
     }
+
+
+def _in_make(path: str) -> str:
+    """One word of a shell's line as the value of a variable in a Makefile."""
+    return shlex.quote(path).replace("$", "$$").replace("#", "\\#")
 
 
 def wants_gpu(facts: Facts) -> bool:
