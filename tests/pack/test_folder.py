@@ -76,6 +76,13 @@ def test_what_left_the_app_leaves_the_pack_unless_it_was_changed(tmp_path: Path)
     assert (tmp_path / "Makefile").exists()
 
 
+def test_a_file_comes_in_the_place_of_a_folder_and_a_folder_in_that_of_a_file(tmp_path: Path) -> None:
+    write(tmp_path, app__words__en__a="1", app__words__b="1", app__rules="1")
+    folder, now = Folder(tmp_path), {"app/words": b"2", "app/rules/a": b"2"}
+    assert len(list(folder.remove_others("app", now))) == 3
+    assert list(folder.write(now, is_forced=False)) == [(Done.WROTE, "app/words"), (Done.WROTE, "app/rules/a")]
+
+
 def test_a_big_file_is_copied_whole(tmp_path: Path) -> None:
     source = tmp_path / "weights"
     source.write_bytes(bytes(range(256)) * 10_000)

@@ -74,6 +74,7 @@ class Folder:
             was = self._listed.pop(name)
             if file.is_file() and _hash(file) == was:
                 file.unlink()
+                _remove_empty(file.parent, self._root)
                 yield Done.REMOVED, name
 
     def _write_one(self, name: str, content: Content, is_forced: bool) -> Done:
@@ -101,6 +102,13 @@ class Folder:
             return Done.KEPT  # ours has not changed since
         _put(file.with_name(f"{file.name}.new"), content)
         return Done.OFFERED
+
+
+def _remove_empty(folder: Path, root: Path) -> None:
+    """This folder and those around it that hold nothing any more: a file may come in the place of one."""
+    while folder != root and not any(folder.iterdir()):
+        folder.rmdir()
+        folder = folder.parent
 
 
 def _hash(content: Content) -> str:
