@@ -113,3 +113,23 @@ def test_a_folder_that_holds_everything_is_no_app(tmp_path: Path) -> None:
     with pytest.raises(SetupError, match="more than an app"):
         read_contents(tmp_path, tmp_path / "deploy", [])
     assert copies(tmp_path, tmp_path / "deploy", "*.img") == ["app/app.py"]
+
+
+def test_requirements_in_other_files_are_asked_for_too(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text("")
+    (tmp_path / "more").mkdir()
+    (tmp_path / "requirements.txt").write_bytes(
+        b"\xef\xbb\xbf-r more/base.txt\nregex==1  # why\n-r https://a.example/b.txt\n"
+    )
+    (tmp_path / "more/base.txt").write_text("--requirement=../requirements.txt\n-rdeep.txt\nnumpy\n")
+    (tmp_path / "more/deep.txt").write_text("-r base.txt\nidna\n")
+    found = read_contents(tmp_path / "app.py", tmp_path / "deploy", ())
+    assert found.requirements == ["idna", "numpy", "regex==1", "-r https://a.example/b.txt"]
+
+
+@pytest.mark.parametrize("line", ["-c versions.txt", "-e .", "./lib", "../lib.whl", ".", "file:lib.whl", "-r gone.txt"])
+def test_requirements_that_only_this_machine_has_are_told(tmp_path: Path, line: str) -> None:
+    (tmp_path / "app.py").write_text("")
+    (tmp_path / "requirements.txt").write_text(f"regex\n{line}\n")
+    with pytest.raises(SetupError, match=r"write (there what is to be installed|it as UTF-8)"):
+        read_contents(tmp_path / "app.py", tmp_path / "deploy", ())

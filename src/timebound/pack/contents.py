@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -16,6 +18,9 @@ _BIG_BYTES = 1_000_000
 """Files from this size on are data, and seldom change with the code."""
 _MODEL_ENDS = (".onnx", ".pt2", ".pt", ".data", ".npz", ".npy", ".safetensors", ".bin")
 _REQUIREMENTS = "requirements.txt"
+_OTHER = re.compile(r"(?:-r|--requirement[\s=])(?!\s*\w+://)\s*(.+)")
+_LOCAL = re.compile(r"(?:-c|--constraint[\s=]|-e|--editable[\s=])(?!\s*\S+://)|\.{0,2}/|\.$|file:")
+"""Constraints, folders and wheels that lie beside it."""
 _NEVER = (".*", "__pycache__", "node_modules", "*.pyc", "*.egg-info", "*~")
 _MARKS = ("pyvenv.cfg", LIST)
 """What folders hold that are no part of an app: virtual environments, and packs."""
@@ -77,7 +82,7 @@ def read_contents(target: Path, out: Path, left_out: Sequence[str], *, follows_l
         served=target.name if target.is_file() else "app.py" if "app.py" in files else ".",
         files=files,
         model_bytes=sum(file.stat().st_size for file in found if is_model(file)),
-        requirements=_lines(wanted) if wanted.is_file() else (),
+        requirements=_lines(wanted.resolve()) if wanted.is_file() else (),
     )
 
 
@@ -110,6 +115,20 @@ def _check_link(link: Path, name: str, home: Path | None) -> None:
                          f"image, give --follow-links; else leave it out: --leave-out {name}")  # fmt: skip
 
 
-def _lines(file: Path) -> list[str]:
-    lines = (line.partition(" #")[0].strip() for line in file.read_text().splitlines())
-    return [line for line in lines if line and not line.startswith("#")]
+def _lines(file: Path, seen: AbstractSet[Path] = frozenset()) -> list[str]:
+    """What a requirements file asks for, with the files that it names: the image gets this one alone."""
+    try:
+        lines = [line.partition(" #")[0].strip() for line in file.read_text("utf-8-sig").splitlines()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise SetupError(f"{file} cannot be read: {error}; write it as UTF-8") from None
+    found: list[str] = []
+    for line in lines:
+        if other := _OTHER.match(line):
+            inner = (file.parent / other[1]).resolve()
+            found += _lines(inner, {*seen, file}) if inner not in {*seen, file} else []
+        elif _LOCAL.match(line):
+            raise SetupError(f"{file} asks for {line!r}, which the image does not have; write there what is to be "
+                             "installed, as name==1.2.3 or a URL")  # fmt: skip
+        elif line and not line.startswith("#"):
+            found.append(line)
+    return found
