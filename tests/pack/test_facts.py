@@ -65,6 +65,16 @@ def test_options_beside_a_model_file_hold_in_the_image(tmp_path: Path) -> None:
     assert 'TIMEBOUND_MAX_QUEUE="7"' in files["Dockerfile"]
 
 
+@pytest.mark.parametrize(("name", "copied"), [("model.onnx", "models"), ("app.py", "models app"), ("words.mar", "app")])
+def test_an_image_copies_only_folders_that_are_there(tmp_path: Path, name: str, copied: str) -> None:
+    target = app(tmp_path) / name
+    target.touch()
+    files = written(learn(target, tmp_path / "deploy", config(target), Wish(), wheel=wheel(tmp_path)), ["docker"])
+    for file in ("Dockerfile", "Dockerfile.gpu"):
+        found = re.findall(r"^COPY (models|app)/", files[file], re.MULTILINE)
+        assert found == copied.split()
+
+
 def test_each_image_computes_where_its_base_can(tmp_path: Path) -> None:
     target = app(tmp_path)
 

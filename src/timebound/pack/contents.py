@@ -47,6 +47,11 @@ class Contents(msgspec.Struct, frozen=True, kw_only=True):
         return any(map(is_model, self.files.values()))
 
     @property
+    def has_code(self) -> bool:
+        """Whether there is anything else; a model file alone needs none."""
+        return not all(map(is_model, self.files.values()))
+
+    @property
     def needs_torch(self) -> bool:
         """Whether some file is torch's."""
         return any(name.endswith((".pt", ".pt2")) for name in self.files)

@@ -62,6 +62,7 @@ def values(facts: Facts) -> dict[str, object]:
         "carried": _environment(facts, "cpu" if wants_gpu(facts) else ""),
         "carried_gpu": _environment(facts, facts.config.device if wants_gpu(facts) else _on_gpu(facts)),
         "copy_wheels": f"COPY {WHEELS}/ ./{WHEELS}/" if facts.origin.wheel else "",
+        "copy_code": "COPY app/ /app/" if facts.contents.has_code else "",
         "copy_models": "COPY models/ /app/" if facts.contents.has_models else "",
         "torch_index": f" --extra-index-url {_TORCH_ON_CPU}" if facts.contents.needs_torch else "",
         "replicas": facts.replicas,
