@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import socket
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import pytest
 
-from timebound.cli.everywhere import servers_of
+from timebound.cli import everywhere
+from timebound.cli.everywhere import reload_all, servers_of
 from timebound.errors import SetupError
 
 
@@ -36,3 +39,40 @@ def test_a_server_on_this_machine_is_one_by_whatever_address() -> None:
 def test_what_is_no_address_is_told(addresses: str) -> None:
     with pytest.raises(SetupError, match="--all"):
         list(servers_of(addresses))
+
+
+class _Reloads(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.do_POST()
+
+    def do_POST(self) -> None:
+        body = b'{"models": ["mood"]}'
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nothing."""
+
+
+def test_a_server_that_hangs_keeps_no_other_from_being_reloaded(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(everywhere, "_ALIVE_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as hanging, HTTPServer(("127.0.0.1", 0), _Reloads) as good:
+        serving = threading.Thread(target=good.serve_forever, args=(0.01,))
+        serving.start()
+        addresses = f"127.0.0.1:{hanging.getsockname()[1]},127.0.0.1:{good.server_port}"
+        asked = threading.Thread(target=lambda: found.append(reload_all(addresses, {"Authorization": "Bearer x"})))
+        found: list[int] = []
+        asked.daemon = True
+        asked.start()
+        asked.join(20)
+        good.shutdown()
+        serving.join()
+    assert found == [1]
+    said = capsys.readouterr().out
+    assert "timed out" in said
+    assert "serving mood" in said
+    assert "1 of 2 reloaded" in said

@@ -13,6 +13,8 @@ from timebound.errors import RequestError, SetupError
 
 _PATIENCE_S = 600.0
 """A server answers when its new models are loaded and warm."""
+_ALIVE_S = 10.0
+"""For one to say that it lives; who hangs must not keep the others from being reloaded."""
 
 
 def reload_all(addresses: str, headers: Mapping[str, str]) -> int:
@@ -22,6 +24,7 @@ def reload_all(addresses: str, headers: Mapping[str, str]) -> int:
     for url, address in servers:
         name = f"{url} ({address})" if address not in url else url
         try:
+            Running(url, headers, _ALIVE_S, at=address).ask("GET", "/livez")
             answer = Running(url, headers, _PATIENCE_S, at=address).ask("POST", "/v1/reload")
             said = "serving " + ", ".join(msgspec.json.decode(answer.body)["models"]) if answer.status == 200 else ""
             reason = answer.detail if not said else ""
