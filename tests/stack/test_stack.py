@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from timebound.cli import main
 from timebound.clock import MonotonicClock
 from timebound.config import Config
 from timebound.errors import SetupError
@@ -32,6 +33,12 @@ def _is_taken(text: str, folder: Path) -> bool:
 
 def test_nginx_takes_the_configuration_that_is_written(tmp_path: Path) -> None:
     assert _is_taken(configuration(Config(port=18000), ["127.0.0.1:18001", "[::1]:18002"], tmp_path), tmp_path)
+
+
+def test_nginx_takes_an_address_of_ip_6_and_a_folder_whose_name_has_a_space(tmp_path: Path) -> None:
+    folder = tmp_path / "tmp dir"
+    folder.mkdir()
+    assert _is_taken(configuration(Config(host="::1"), ["127.0.0.1:8001"], folder), folder)
 
 
 def test_nginx_refuses_it_once_a_directive_is_misspelt(tmp_path: Path) -> None:
@@ -155,3 +162,17 @@ def test_a_program_whose_stack_has_ended_already_is_not_started(
     assert not begun.exists()
     assert subprocess.run(ours, check=False).returncode == 0
     assert begun.exists()
+
+
+def test_a_reload_that_comes_too_early_ends_no_program() -> None:
+    command = [sys.executable, "-c", "import os, signal; os.kill(os.getpid(), signal.SIGHUP)"]
+    assert subprocess.run(_tied_to_us(command), check=False).returncode == 0
+
+
+def test_what_nginx_does_not_say_to_the_servers_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "app.py").touch()
+    assert main(["up", "app.py", "--proxy-protocol", "--trusted-proxies", "127.0.0.1"]) == 2
+    assert "leave --proxy-protocol out" in capsys.readouterr().err

@@ -59,6 +59,8 @@ def run(chosen: argparse.Namespace) -> int:
             "nginx balances HTTP alone here; for gRPC start `timebound serve` with --grpc-port, and let clients or "
             "a proxy of your own choose among the servers"
         )
+    if config.proxy_protocol:
+        raise SetupError("nginx tells the servers by headers here whose requests it brings; leave --proxy-protocol out")
     chosen.debug = config.debug
     from timebound.clock import MonotonicClock  # late, as for `serve`: --help answers at once
     from timebound.stack.stack import Plan, Stack

@@ -132,7 +132,8 @@ def _tied_to_us(command: Sequence[str]) -> list[str]:
     """The command as a process that ends with ours, however ours ends."""
     tie = shutil.which("setpriv")
     # The tie tells of our end only from then on: if we have ended before, the command has another parent already.
-    still_ours = ["sh", "-c", '[ "$PPID" = "$0" ] && exec "$@"', str(os.getpid())]
+    # And a reload that is asked for before it listens for that must not end it: it reads everything newly anyway.
+    still_ours = ["sh", "-c", 'trap "" HUP; [ "$PPID" = "$0" ] && exec "$@"', str(os.getpid())]
     return [tie, "--pdeathsig", "TERM", "--", *still_ours, *command] if tie else list(command)
 
 

@@ -55,7 +55,7 @@ class Stack:
         self._folder = folder
         self._cores = allowed(sorted(os.sched_getaffinity(0)), cores(), os.getpid())
         config = plan.config
-        self.address = f"http://{config.host}:{config.port}"
+        self.address = f"http://{_place(config)}"
         """Where nginx listens."""
         self.redis = self._redis() if plan.store is None else None
         self.servers = [self._server(number) for number in range(1, plan.replicas + 1)]
@@ -200,10 +200,15 @@ def configuration(config: Config, addresses: Sequence[str], folder: Path) -> str
         folder=folder,
         processes=max(1, cores() // 2),
         servers=servers,
-        listen=f"{config.host}:{config.port}",
+        listen=_place(config),
         about="Written by `timebound up`; it goes when that ends.",
         **limits(config),
     )
+
+
+def _place(config: Config) -> str:
+    """Where nginx listens, as URLs and nginx have it."""
+    return f"[{config.host}]:{config.port}" if ":" in config.host else f"{config.host}:{config.port}"
 
 
 def limits(config: Config) -> dict[str, object]:
