@@ -185,6 +185,6 @@ def test_promtool_takes_the_configuration_and_the_alerts(tmp_path: Path) -> None
     folder = put(tmp_path, files) / "prometheus"
     good = run(_PROMTOOL, "check", "config", "prometheus.yml", folder=folder)
     assert good.returncode == 0, good.stderr
-    assert "9 rules found" in good.stdout
+    assert "11 rules found" in good.stdout
     (folder / "alerts.yml").write_text(broken(files["prometheus/alerts.yml"], "sum by (model) (", "sum by model ("))
     assert run(_PROMTOOL, "check", "rules", "alerts.yml", folder=folder).returncode != 0
