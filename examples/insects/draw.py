@@ -73,18 +73,13 @@ def ant() -> Image.Image:
 
 
 def bee() -> Image.Image:
-    """From above, on something that flowers."""
-    picture = ground((120, 150, 70), 5)
+    """From above, on a flower with white petals."""
+    picture, dark, amber = ground((150, 180, 120), 5), (20, 14, 10), (120, 80, 30)
+    flower(picture)
     draw = ImageDraw.Draw(picture)
-    for turn in range(16):
-        angle = turn * math.tau / 16
-        x, y = 256 + 170 * math.cos(angle), 256 + 170 * math.sin(angle)
-        draw.ellipse((x - 64, y - 64, x + 64, y + 64), fill=(206 + turn, 150 + 3 * turn, 214))
-    draw.ellipse((120, 120, 392, 392), fill=(240, 190, 50))
-    middle = np.random.default_rng(7)
-    for x, y in middle.normal(256, 70, (1400, 2)):
-        draw.ellipse((x - 6, y - 6, x + 6, y + 6), fill=(236, int(middle.uniform(150, 220)), 40))
-    dark, amber = (44, 30, 18), (214, 150, 30)
+    for x, lean in ((350, 0.9), (320, 0.1), (280, -0.9)):
+        for side in (-1, 1):
+            leg(draw, (x, 256), side, lean, dark)
     shaded(picture, (90, 196, 290, 316), amber)
     body = Image.new("L", picture.size)
     ImageDraw.Draw(body).ellipse((90, 196, 290, 316), fill=255)
@@ -94,24 +89,46 @@ def bee() -> Image.Image:
         ImageDraw.Draw(stripes).chord((x - 76, 186, x + 2, 326), -90, 90, fill=0)
     both = Image.fromarray(np.minimum(np.asarray(body), np.asarray(stripes)))
     picture.paste(Image.new("RGB", picture.size, dark), (0, 0), both.filter(ImageFilter.GaussianBlur(2)))
-    fur = np.random.default_rng(8)
+    random = np.random.default_rng(8)
+    fur(picture, random, (190, 256, 100, 60), 800, width=1)
     shaded(picture, (270, 200, 370, 312), (150, 104, 40))
-    for angle, far in zip(fur.uniform(0, math.tau, 700), fur.uniform(0.2, 1.1, 700), strict=True):
-        x, y = 320 + 52 * far * math.cos(angle), 256 + 58 * far * math.sin(angle)
-        end = (x + 9 * math.cos(angle), y + 9 * math.sin(angle))
-        draw.line([(x, y), end], fill=(190, int(fur.uniform(120, 170)), 70), width=2)
+    fur(picture, random, (320, 256, 52, 58), 700, width=2)
     shaded(picture, (358, 224, 412, 288), (78, 56, 34))
     for side in (-1, 1):
         wing = Image.new("L", picture.size)
-        ImageDraw.Draw(wing).ellipse((96, 216, 320, 296), fill=150)
+        ImageDraw.Draw(wing).ellipse((96, 216, 320, 296), fill=80)
         turned = wing.rotate(side * 48, center=(318, 256), translate=(0, side * -10))
         picture.paste(
-            Image.new("RGB", picture.size, (226, 226, 214)), (0, 0), turned.filter(ImageFilter.GaussianBlur(2))
+            Image.new("RGB", picture.size, (200, 200, 190)), (0, 0), turned.filter(ImageFilter.GaussianBlur(2))
         )
         ImageDraw.Draw(picture).line(
             [(404, 256 + side * 12), (424, 256 + side * 30), (436, 256 + side * 34)], fill=dark, width=4
         )
-    return picture.filter(ImageFilter.GaussianBlur(1.2))
+    return picture.rotate(90).filter(ImageFilter.GaussianBlur(0.6))
+
+
+def flower(picture: Image.Image) -> None:
+    """White petals around a yellow heart, all over the picture."""
+    draw = ImageDraw.Draw(picture)
+    for turn in range(22):
+        angle = turn * math.tau / 22
+        x, y = 256 + 170 * math.cos(angle), 256 + 170 * math.sin(angle)
+        draw.ellipse((x - 64, y - 64, x + 64, y + 64), fill=(min(255, 230 + turn), min(255, 225 + 3 * turn), 235))
+    draw.ellipse((166, 166, 346, 346), fill=(225, 205, 70))
+    random = np.random.default_rng(7)
+    for x, y in random.normal(256, 45, (1400, 2)):
+        draw.ellipse((x - 6, y - 6, x + 6, y + 6), fill=(221, int(random.uniform(165, 235)), 60))
+
+
+def fur(
+    picture: Image.Image, random: np.random.Generator, oval: tuple[int, int, int, int], count: int, *, width: int
+) -> None:
+    """Hairs that stand out from an oval: its middle, and how far it goes to the sides and up."""
+    draw, (left, top, wide, high) = ImageDraw.Draw(picture), oval
+    for angle, far in zip(random.uniform(0, math.tau, count), random.uniform(0.2, 1.1, count), strict=True):
+        x, y = left + wide * far * math.cos(angle), top + high * far * math.sin(angle)
+        end = (x + 9 * math.cos(angle), y + 9 * math.sin(angle))
+        draw.line([(x, y), end], fill=(190, int(random.uniform(120, 170)), 70), width=width)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -82,3 +84,11 @@ def load_backbone(net: Insects) -> None:
     theirs = [value for name, value in stored.items() if not name.startswith("_fc")]
     ours = net.backbone.state_dict()
     net.backbone.load_state_dict(dict(zip(ours, theirs, strict=True)))
+
+
+def save_script(net: Insects, path: Path) -> None:
+    """TorchScript, with the signature inside."""
+    with warnings.catch_warnings(), torch.inference_mode():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        script = torch.jit.trace(net, torch.zeros(2, 224, 224, 3, dtype=torch.uint8))
+        torch.jit.save(script, path, _extra_files={"inputs.txt": "photos: uint8[any, 224, 224, 3]"})

@@ -11,7 +11,6 @@ import argparse
 import subprocess
 import sys
 import tempfile
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from photos import read_folder
 
 try:
     import torch
-    from net import Insects, load_backbone
+    from net import Insects, load_backbone, save_script
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import StratifiedGroupKFold, cross_val_score
 except ModuleNotFoundError as error:
@@ -28,7 +27,6 @@ except ModuleNotFoundError as error:
     raise SystemExit(f"{error.name} is not installed: pip install {packages}") from None
 
 HERE = Path(__file__).parent
-INPUTS = "photos: uint8[any, 224, 224, 3]"
 
 
 def features(net: Insects, photos: Any) -> Any:
@@ -63,14 +61,6 @@ def train_head(net: Insects, photos: Any, labels: Any) -> None:
         net.head.bias.copy_(torch.from_numpy(np.concatenate([-head.intercept_, head.intercept_]) / 2))
 
 
-def save_script(net: Insects, photos: Any, path: Path) -> None:
-    """TorchScript, with the signature inside."""
-    with warnings.catch_warnings(), torch.inference_mode():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        script = torch.jit.trace(net, torch.from_numpy(photos[:2]))
-        torch.jit.save(script, path, _extra_files={"inputs.txt": INPUTS})
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="a folder with train/ and val/")
@@ -80,7 +70,7 @@ def main() -> None:
     net = Insects().eval()
     load_backbone(net)
     train_head(net, photos, labels)
-    save_script(net, photos, chosen.out / "insects.pt")
+    save_script(net, chosen.out / "insects.pt")
     held, held_labels = read_folder(chosen.data / "val")
     with tempfile.TemporaryDirectory() as folder:
         np.savez(Path(folder) / "train.npz", photos=photos)
