@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
+from msgspec import structs
 
 import timebound as tb
 from timebound.clock import ManualClock
@@ -118,6 +119,13 @@ def test_tables_have_a_line_for_each() -> None:
     assert trial_table([trial(FIRST, 100)]).splitlines()[1].startswith("1 worker x 2 slots x 1 thread")
     twice = average([trial(FIRST, 100), trial(FIRST, 120)])
     assert trial_table(twice).splitlines()[1].endswith(" 2")
+
+
+def test_the_memory_of_each_member_is_told_below_the_table_of_an_ensemble() -> None:
+    *others, last = points(10.0, 9.0)
+    last = structs.replace(last, members_mib={"small": 4.26, "large": 61.0})
+    assert "memory" not in curve_table(others).splitlines()[-1]
+    assert curve_table([*others, last]).splitlines()[-1] == "memory MiB of each member: small 4.3, large 61.0"
 
 
 def test_settings_replace_their_lines_and_leave_the_rest(tmp_path: Path) -> None:

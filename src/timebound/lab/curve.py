@@ -17,6 +17,7 @@ from timebound.devices.base import run_on_device
 from timebound.errors import SetupError
 from timebound.importer import describe
 from timebound.lab.load.processes import pss_mib
+from timebound.lab.memory import drop_members
 from timebound.model import Model, body_schema, example_body, name_of
 from timebound.schema import sample
 from timebound.target import home_of, load_models
@@ -36,6 +37,8 @@ class Point(msgspec.Struct, frozen=True):
     seconds: float
     timing: Timing
     memory_mib: float
+    members_mib: dict[str, float] = {}
+    """With the last point: what each member of an ensemble takes."""
 
     @property
     def per_item_s(self) -> float:
@@ -144,9 +147,10 @@ def main(target: str, name: str, threads: str, budget_s: str, engine: str) -> It
     yield Facts(msgspec.structs.replace(info, samples=[]), body, *engines_of(model))
     for batch in sizes(info.max_batch):
         point = measure(runner, body, batch, float(budget_s), clock)
-        yield point
-        if point.seconds > info.deadline_s:
+        if point.seconds > info.deadline_s or batch == info.max_batch:
+            yield msgspec.structs.replace(point, members_mib=run_on_device(partial(drop_members, model.net)))
             return
+        yield point
 
 
 if __name__ == "__main__":

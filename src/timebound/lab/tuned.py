@@ -21,7 +21,8 @@ def curve_table(points: Sequence[Point]) -> str:
         timing = point.timing
         times = (point.seconds, point.per_item_s, timing.prepare_s, timing.infer_s, timing.finish_s)
         rows.append([str(point.batch), *(f"{seconds * 1000:.2f}" for seconds in times), f"{point.memory_mib:.0f}"])
-    return "\n".join(in_columns(rows))
+    members = ", ".join(f"{name} {mib:.1f}" for name, mib in points[-1].members_mib.items())
+    return "\n".join([*in_columns(rows), *([f"memory MiB of each member: {members}"] if members else [])])
 
 
 def trial_table(trials: Sequence[Trial]) -> str:
