@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import email
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -50,10 +52,36 @@ def test_the_package_index_would_take_them(built: tuple[Path, Path]) -> None:
     assert run(sys.executable, "-m", "twine", "check", "--strict", *built, cwd=ROOT).count("PASSED") == 2
 
 
+def test_what_the_package_index_shows_is_the_readme_without_links_that_lead_nowhere_there(
+    built: tuple[Path, Path],
+) -> None:
+    with zipfile.ZipFile(built[1]) as wheel:
+        (name,) = [name for name in wheel.namelist() if name.endswith(".dist-info/METADATA")]
+        about = email.message_from_bytes(wheel.read(name))
+    payload = about.get_payload(decode=True)
+    assert isinstance(payload, bytes)
+    shown = payload.decode()
+    readme = (ROOT / "README.md").read_text()
+    assert about["Description-Content-Type"] == "text/markdown"
+    assert (len(shown.splitlines()), shown.splitlines()[0]) == (len(readme.splitlines()), readme.splitlines()[0])
+    assert "](docs/quickstart.md)" in readme
+    assert [link for link in re.findall(r"\]\(([^)]*)\)", shown) if not link.startswith("https://")] == []
+    assert "| quickstart, recipes, testing |" in shown
+
+
 def test_the_source_archive_has_what_the_package_is_made_of_and_no_more(built: tuple[Path, Path]) -> None:
     with tarfile.open(built[0]) as packed:
         names = {name.partition("/")[2].partition("/")[0] for name in packed.getnames()}
-    assert names == {"src", "README.md", "CHANGELOG.md", "LICENSE", "pyproject.toml", "PKG-INFO", ".gitignore"}
+    assert names == {
+        "src",
+        "scripts",
+        "README.md",
+        "CHANGELOG.md",
+        "LICENSE",
+        "pyproject.toml",
+        "PKG-INFO",
+        ".gitignore",
+    }
 
 
 def test_the_wheel_has_every_file_of_the_package_and_nothing_else(built: tuple[Path, Path]) -> None:
