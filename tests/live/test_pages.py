@@ -17,6 +17,8 @@ ELSEWHERE = {
     "client.md": "tests/live/test_client_page.py",
 }
 """Pages whose blocks need more than one session, and the test that runs them all."""
+EXAMPLES = [ROOT / "examples" / name / "README.md" for name in ("correction", "insects")]
+UNFOLLOWED = [ROOT / "examples" / name / "README.md" for name in ("sentiment", "stack")]
 FOLLOWED = [page for page in DOCS if page.name not in ELSEWHERE and any(each.kind for each in blocks(page))]
 
 
@@ -30,13 +32,31 @@ def test_what_a_page_shows_is_what_happens(page: Path, tmp_path: Path, monkeypat
     assert len(run) >= len(shown)
 
 
+@pytest.mark.parametrize("page", EXAMPLES, ids=lambda page: page.parent.name)
+def test_what_the_page_of_an_example_shows_is_what_happens(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    with Session(tmp_path, {}) as session:
+        run = list(session.follow(page))
+    assert any(command.startswith("curl") for command in run)
+
+
+@pytest.mark.parametrize("page", UNFOLLOWED, ids=lambda page: page.parent.name)
+def test_an_example_whose_blocks_are_all_run_elsewhere_says_why(page: Path) -> None:
+    shown = [each for each in blocks(page) if each.kind]
+    assert shown
+    assert [each.text for each in shown if each.why_not is None] == []
+
+
 @pytest.mark.parametrize(("page", "test"), ELSEWHERE.items())
 def test_the_other_pages_have_a_test_of_their_own(page: str, test: str) -> None:
     assert page in (ROOT / test).read_text()
 
 
 def test_a_block_that_is_not_run_names_only_tests_that_are_there() -> None:
-    for page in DOCS:
+    for page in [*DOCS, *EXAMPLES, *UNFOLLOWED]:
         for why in filter(None, (each.why_not for each in blocks(page))):
             for name in re.findall(r"\btests?[/_][\w/]+(?:\.py)?", why):
                 places = (ROOT / name, ROOT / "tests" / "live" / name)
