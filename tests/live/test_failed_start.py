@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import socket
 import threading
 from pathlib import Path
@@ -19,6 +20,7 @@ from timebound.config import of_options
 from timebound.errors import SetupError
 from timebound.http.front import HttpFront
 from timebound.server import Server
+from timebound.workers import output
 
 pytestmark = pytest.mark.live
 
@@ -148,3 +150,81 @@ def test_a_guest_whose_model_is_mended_starts_when_its_host_tries_again(
     with caplog.at_level(logging.ERROR):
         asyncio.run(run())
     assert writing() == set()
+
+
+HELD = """
+import timebound as tb
+from pathlib import Path
+
+class Held(tb.Model):
+    def load(self):
+        if Path({gate!r}).exists():
+            Path({gate!r}).read_bytes()  # nobody ever writes to it
+
+    def infer(self, batch):
+        return batch
+"""
+
+
+@pytest.fixture
+def gate(tmp_path: Path) -> Path:
+    """Where a pipe holds workers that load, once it is there."""
+    (tmp_path / "held.py").write_text(HELD.format(gate=str(tmp_path / "gate")))
+    return tmp_path / "gate"
+
+
+def numbers(gateway: tb.Gateway) -> list[int]:
+    return [worker["worker"] for worker in gateway.status()["workers"]]
+
+
+async def until_held(gate: Path) -> int:
+    """Return once a worker is held; let go by closing what is returned."""
+    async with asyncio.timeout(20.0):
+        while True:
+            try:
+                return os.open(gate, os.O_WRONLY | os.O_NONBLOCK)
+            except OSError:  # nobody has opened the other end
+                await asyncio.sleep(0.01)
+
+
+async def until_there_are(gateway: tb.Gateway, count: int) -> None:
+    async with asyncio.timeout(20.0):
+        while len(numbers(gateway)) != count:
+            await asyncio.sleep(0.01)
+
+
+def test_a_start_that_is_cancelled_leaves_no_worker_and_no_thread(gate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(output, "may_stand_still", lambda number: True)
+    os.mkfifo(gate)
+
+    async def run() -> None:
+        gateway = tb.Gateway(gate.with_name("held.py"), workers=1, profiles="none")
+        starting = asyncio.create_task(gateway.start())
+        end = await until_held(gate)
+        starting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await starting
+        os.close(end)
+        await until_there_are(gateway, 0)
+        assert "output-out" not in {thread.name for thread in threading.enumerate()}
+
+    asyncio.run(run())
+
+
+def test_who_stops_waiting_for_more_workers_leaves_none_that_are_dead(gate: Path) -> None:
+    async def run() -> None:
+        async with tb.Gateway(gate.with_name("held.py"), workers=1, profiles="none") as gateway:
+            os.mkfifo(gate)
+            scaling = asyncio.create_task(gateway.scale(2))
+            end = await until_held(gate)
+            scaling.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await scaling
+            os.close(end)
+            await until_there_are(gateway, 1)
+            assert (await gateway.ask("held", b"a")).value == b"a"
+            gate.unlink()
+            await gateway.scale(2)
+            await until_there_are(gateway, 2)
+
+    asyncio.run(run())

@@ -38,7 +38,8 @@ async def muster(staff: Staff, generation: Generation, *, is_whole: bool, is_str
         if not missing:
             return
         workers = [await staff.spawn(generation, role=role) for role in missing]
-        heard = await asyncio.gather(*(worker.child.ready for worker in workers))
+        # Shielded: if the caller is cancelled, whoever watches a worker waits on for its end.
+        heard = await asyncio.gather(*(asyncio.shield(worker.child.ready) for worker in workers))
         if not generation.models:
             _learn(generation, heard[0], is_strict=is_strict)
             if is_whole:

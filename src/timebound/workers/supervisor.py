@@ -103,11 +103,10 @@ class Supervisor:
         self._outputs.open()
         try:
             await muster(self, generation, is_whole=False, is_strict=True)
-        except SetupError:
+        except BaseException:  # also for who is cancelled meanwhile
             await self._dismiss(generation)
-            await asyncio.to_thread(
-                self._outputs.close
-            )  # what they printed comes before the sentence that points to it
+            # What they printed comes before the sentence that points to it.
+            await asyncio.to_thread(self._outputs.close)
             raise
         finally:
             self._has_tried.set()
