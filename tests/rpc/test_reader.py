@@ -192,3 +192,11 @@ def test_what_is_written_is_read_by_a_client(number: int, data: bytes) -> None:
     assert list(told.raw_output_contents) == [data + data]
     ((_, _, start, end),) = spans(b"\x08" + varint(number))
     assert end - start == len(varint(number))
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_an_endless_name_is_refused_before_it_is_read(number: int) -> None:
+    message = field(1, b"m") + field(number, "é".encode() * 4_500_000)
+    with pytest.raises(RequestError, match="more than 4096 bytes"):
+        named(message)
+    assert named(field(1, b"m") + field(3, b"i" * 4_096)) == Named("m", "", "i" * 4_096)

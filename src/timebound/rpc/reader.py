@@ -54,6 +54,10 @@ _CONTENTS = {
 """By datatype: where its values stand, and what `array` calls them."""
 
 
+_LONGEST_NAME = 4_096
+"""Bytes of a name: longer ones are not looked at, for they are read on the event loop."""
+
+
 class Named(NamedTuple):
     """How a request begins: who is asked, and what the client calls it."""
 
@@ -67,21 +71,25 @@ def named(message: Data) -> Named:
 
     Clients write fields in the order of their numbers: behind the model's name, a larger one ends the search.
     """
-    texts = ["", "", ""]
+    texts = [b"", b"", b""]
     try:
         for number, _, start, end in spans(message):
             if number <= len(texts):
-                texts[number - 1] = bytes(message[start:end]).decode()
+                texts[number - 1] = bytes(message[start : min(end, start + _LONGEST_NAME + 1)])
             elif texts[0]:
                 break
-    except UnicodeDecodeError:
-        raise RequestError("the model's name, its version or the id is no text in UTF-8", code="bad_input") from None
     except RequestError:
         if not texts[0]:
             raise
     if not texts[0]:
         raise RequestError("the request names no model; set model_name", code="bad_input")
-    return Named(*texts)
+    which = "the model's name, its version or the id"
+    if max(map(len, texts)) > _LONGEST_NAME:
+        raise RequestError(f"{which} has more than {_LONGEST_NAME} bytes", code="bad_input")
+    try:
+        return Named(*[text.decode() for text in texts])
+    except UnicodeDecodeError:
+        raise RequestError(f"{which} is no text in UTF-8", code="bad_input") from None
 
 
 def is_heavy(message: bytes) -> bool:
