@@ -115,6 +115,12 @@ def test_a_hundred_thousand_files_are_refused_at_once(tmp_path: Path) -> None:
     refused(zipped(tmp_path / "many.mar", *((f"{number:x}", b"") for number in range(100_000))), str(MOST_FILES))
 
 
+def test_folders_that_only_the_names_of_files_tell_of_are_counted(tmp_path: Path) -> None:
+    archive = zipped(tmp_path / "deep.mar", *((f"{place}/b/c/d/e/f", b"") for place in range(3)))
+    unpack(archive, tmp_path / "all", Bounds(15, 1_000))
+    refused(archive, "more than 14 folders", Bounds(14, 1_000))
+
+
 def test_a_tar_of_many_folders_or_of_a_huge_header_is_refused(tmp_path: Path) -> None:
     many = (member(f"m/{number}", tarfile.DIRTYPE) for number in range(2 * MOST_FILES + 2))
     refused(tarred(tmp_path / "many.tar.gz", *many), str(MOST_FILES))

@@ -84,6 +84,7 @@ class Unpacked:
         self._bounds = bounds
         self._room = shutil.disk_usage(folder).free
         self._files = 0
+        self._folders: set[tuple[str, ...]] = set()
         self._size = 0
 
     def take(self, entries: Iterator[Entry]) -> None:
@@ -93,6 +94,9 @@ class Unpacked:
             if self._files > self._bounds.files:
                 raise self._wrong(f"it holds more than {self._bounds.files} files")
             parts = checked_name(self._label, entry.name)
+            self._folders.update(tuple(parts[:depth]) for depth in range(1, len(parts)))
+            if len(self._folders) > self._bounds.files:
+                raise self._wrong(f"it holds more than {self._bounds.files} folders")
             file = self._folder.joinpath(*parts)
             try:
                 file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
