@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
@@ -22,12 +21,9 @@ class Lot(msgspec.Struct):
     infos: list[ModelInfo]
     shadows: list[ModelInfo]
 
-    def draw(self, key: str | None) -> ModelInfo:
-        """The version for a request: the same for the same key, else by chance."""
-        if key is None:
-            point = random.random()
-        else:
-            point = int.from_bytes(blake2b(key.encode(), digest_size=8).digest()) / 2**64
+    def draw(self, name: str) -> ModelInfo:
+        """The version for a request: the same for the same key or, without one, the same id."""
+        point = int.from_bytes(blake2b(name.encode(), digest_size=8).digest()) / 2**64
         return self.infos[min(bisect_right(self.ends, point), len(self.infos) - 1)]
 
 

@@ -77,6 +77,31 @@ def test_requests_are_divided_by_share_and_stay_with_their_version(folder: Path)
         assert {ask(serving, f"after {number}") for number in range(10)} == {"two"}
 
 
+COUNTER = """
+import timebound as tb
+
+class Word(tb.Model):
+    deadline = 5.0
+    class Request(tb.Struct):
+        count: int
+    def infer(self, batch):
+        return [{answer} for _ in batch]
+"""
+
+
+def test_the_items_of_one_request_are_answered_by_one_version(tmp_path: Path) -> None:
+    for version, answer in (("1", '{"a": 1}'), ("2", '{"a": 1, "b": 2}')):
+        (tmp_path / "word" / version).mkdir(parents=True)
+        (tmp_path / "word" / version / "app.py").write_text(COUNTER.replace("{answer}", answer))
+    counts = {"name": "count", "datatype": "INT64", "shape": [8], "data": list(range(8))}
+    with Serving(tmp_path) as serving:
+        assert main(["traffic", "word", "1=1", "2=1", "--url", serving.url]) == 0
+        answers = [serving.http.post("/v2/models/word/infer", json={"inputs": [counts]}) for _ in range(40)]
+    assert [answer.status_code for answer in answers] == [200] * 40
+    told = Counter((answer.json()["model_version"], len(answer.json()["outputs"])) for answer in answers)
+    assert set(told) == {("1", 1), ("2", 2)}
+
+
 def marks(serving: Serving) -> list[tuple[str, str, str]]:
     """What the live page marks in its charts, the newest first, workers aside."""
     kept = serving.operator.get("/v1/live/past").json()["marks"]

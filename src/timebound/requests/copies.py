@@ -29,7 +29,7 @@ class Copies:
 
     def divide(self, question: Question, lot: Lot, deliver: Deliver) -> Deliver:
         """Choose the version that answers; who is to get its result, so that copies can follow it."""
-        info = lot.draw(question.key)
+        info = lot.draw(question.key or question.id)  # items of one request without keys have its id
         question.served, question.version = info.name, info.version
         if not lot.shadows:
             return deliver
