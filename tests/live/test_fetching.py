@@ -119,6 +119,17 @@ def test_a_killed_process_is_replaced_and_what_it_fetched_is_fetched_again(fetch
     assert eventually(lambda: fetcher(fetching), "the next process") != before
 
 
+def test_an_exit_in_a_task_of_one_costs_the_others_no_answer(fetching: Serving, tmp_path: Path) -> None:
+    log, limit = tmp_path / "log", {"Timebound-Timeout-Ms": "20000"}
+    body = {"wait": 1.0, "what": "beside an exit", "log": str(log)}
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(fetching.http.post, PATH, json=body, headers=limit)
+        eventually(lambda: words(log) == ["begun"], "that it is fetched")
+        soon = {"Timebound-Timeout-Ms": "100"}
+        assert fetching.http.post(PATH, json={"what": "exits beside"}, headers=soon).status_code >= 500
+        assert answer.result().json().get("page") == "page of beside an exit"
+
+
 def test_a_fetch_that_holds_up_all_others_ends_its_process_and_later_ones_are_served(fetching: Serving) -> None:
     answer = fetching.http.post(PATH, json={"what": "holds up"})
     assert answer.status_code in (500, 504)

@@ -37,6 +37,8 @@ class Fetches(tb.Model):
             raise ConnectionError("nobody is there")
         if request.what == "holds up":
             time.sleep(60)  # as no fetch should
+        if request.what == "exits beside":
+            await asyncio.create_task(leave())
         if request.what == "ends it":
             os._exit(3)
         request.page = b"page of " + request.what.encode()
@@ -47,6 +49,10 @@ class Fetches(tb.Model):
 
     def finish(self, output: bytes, request: Request) -> dict[str, Any]:
         return {"page": output.decode(), "wait": request.wait}
+
+
+async def leave() -> None:
+    raise SystemExit(4)
 
 
 def note(request: Fetches.Request, word: str) -> None:

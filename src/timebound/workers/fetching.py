@@ -13,6 +13,7 @@ import threading
 import traceback
 from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -57,7 +58,7 @@ class Fetch:
         try:
             parcel, size = await self.get(body)
         except CAUGHT as error:
-            if task is not None and task.cancelling():
+            if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
                 raise
             return item_failure(self.runner.name, error, "fetch", body), 1.0
         return Outcome(parcel), size
@@ -188,8 +189,9 @@ class _Desk(wire.Channel):
     def __init__(self, fetches: Mapping[str, Fetch]) -> None:
         super().__init__()
         self._fetches = fetches
-        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._tasks: dict[int, asyncio.Task[tuple[Outcome, float]]] = {}
         self._room = asyncio.Semaphore(MOST_AT_ONCE)
+        self._server = asyncio.current_task()
 
     def receive(self, head: messages.Head, body: memoryview) -> None:
         assert isinstance(head, messages.Errand)
@@ -200,16 +202,20 @@ class _Desk(wire.Channel):
             elif not call.number:  # it is asked if it is there
                 self.send(messages.ErrandDone(0, Outcome(b""), 1.0))
             else:
-                self._tasks[call.number] = asyncio.get_running_loop().create_task(self._answer(call))
+                task = self._tasks[call.number] = asyncio.get_running_loop().create_task(self._run(call))
+                # Not at its end: what is called off before it began has none, and the gateway counts on an answer.
+                task.add_done_callback(partial(self._answer, call.number))
 
-    async def _answer(self, call: messages.Call) -> None:
-        outcome, size = failure("called_off", "nobody waits for it"), 1.0
-        try:
-            async with self._room:
-                outcome, size = await self._fetches[call.model].run(call.body)
-        finally:  # cancelled before it began, or by nobody: the gateway counts on an answer
-            del self._tasks[call.number]
-            self.send(messages.ErrandDone(call.number, outcome, size))
+    async def _run(self, call: messages.Call) -> tuple[Outcome, float]:
+        async with self._room:
+            return await self._fetches[call.model].run(call.body)
+
+    def _answer(self, number: int, task: asyncio.Task[tuple[Outcome, float]]) -> None:
+        del self._tasks[number]
+        if self._server is None or self._server.done() or self._server.cancelling():
+            return  # the loop ends, which cancels all: the gateway asks the next process
+        cancelled = failure("model_failed", "fetch was cancelled by its own code"), 1.0
+        self.send(messages.ErrandDone(number, *(cancelled if task.cancelled() else task.result())))
 
     async def finish(self) -> None:
         """Let what is fetched now come to its end, for a while."""
