@@ -33,11 +33,11 @@ class Says(tb.Model):
             self.closed.append(output)
 
 
-def told(bodies: list[bytes]) -> tuple[list[Any], list[dict[int, list[Part]]]]:
+def told(bodies: list[bytes], model: Says | None = None) -> tuple[list[Any], list[dict[int, list[Part]]]]:
     """The bodies of a batch's outcomes, and the messages before them."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        report = open_runner(Says(), MonotonicClock()).run(bodies, partial(ask_gateway, theirs, 7))
+        report = open_runner(model or Says(), MonotonicClock()).run(bodies, partial(ask_gateway, theirs, 7))
         assert report is not None
         theirs.shutdown(socket.SHUT_WR)
         parts = []
@@ -99,6 +99,17 @@ def test_a_generator_that_is_returned_is_told_to_be_written_with_yield() -> None
     report = open_runner(Returns(), MonotonicClock()).run([b"[1]"])
     assert report is not None
     assert report.outcomes[0].code == "model_failed"
+
+
+def test_a_reply_is_no_piece() -> None:
+    class Replies(Says):
+        def finish(self, output: Any, request: Any) -> Iterator[Any]:
+            yield "a picture: "
+            yield tb.Reply(b"not JSON", media="image/png")
+
+    bodies, parts = told([b"1"], Replies())
+    assert bodies == ["model_failed"]
+    assert [part.data for each in parts for part in each[0]] == [b'"a picture: "']
 
 
 def test_a_test_of_a_model_gets_the_pieces_joined() -> None:

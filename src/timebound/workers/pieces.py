@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from typing import Any
 
+from timebound.reply import Reply
 from timebound.types import Outcome, Part
 from timebound.workers.failures import item_failure
 from timebound.workers.runner import CAUGHT, Prepared, Runner
@@ -57,6 +58,10 @@ class PiecesRunner(Runner):
 
     def part(self, piece: Any) -> Part:
         """A piece as the gateway gets it."""
+        if isinstance(piece, Reply):  # as an event it would be taken for JSON
+            raise TypeError(
+                "finish() yields a tb.Reply; yield what is in it, or return it from a finish() without yield"
+            )
         if isinstance(piece, bytes | bytearray):
             return Part("bytes", bytes(piece))
         return Part("text" if isinstance(piece, str) else "json", super().encode(piece).body)
