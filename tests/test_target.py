@@ -450,6 +450,7 @@ def test_a_function_that_fails_fails_for_its_own_request_alone(tmp_path: Path) -
         ("def f(x):\n    return x\n", "parameter 'x' has no type; write for example `x: str`"),
         ("def f(*x: int):\n    return x\n", "name each parameter"),
         ("async def f(x: int):\n    return x\n", "plain `def`"),
+        ("async def f(x: int):\n    yield x\n", "plain `def`"),
         ("def f(x: bytes, y: int):\n    return x\n", "one `bytes` parameter"),
         ("def f(x: type):\n    return x\n", "use plain types"),
         ("def f(x: int): ...\ndef g(x: int): ...\n", "2 functions; say which one to serve"),
@@ -458,6 +459,12 @@ def test_a_function_that_fails_fails_for_its_own_request_alone(tmp_path: Path) -
 )
 def test_a_file_whose_function_cannot_be_served_is_told_why(tmp_path: Path, code: str, words: str) -> None:
     assert words in complaint(write(tmp_path / "hello.py", code))
+
+
+def test_no_request_sees_what_another_did_to_a_default(tmp_path: Path) -> None:
+    code = "def f(x: str, seen: dict = {'all': []}) -> dict:\n    seen['all'].append(x)\n    return seen\n"
+    file = write(tmp_path / "hello.py", code)
+    assert [tb.testing.ask(file, {"x": x}) for x in "ab"] == [{"all": ["a"]}, {"all": ["b"]}]
 
 
 def test_several_files_are_served_together(tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from copy import deepcopy
+from functools import partial
 from typing import Any, TypeGuard, get_type_hints
 
 import msgspec
@@ -13,11 +15,12 @@ from timebound.errors import SetupError
 from timebound.model import Model
 
 _CURE = "or write a class derived from timebound.Model"
+_NO_PLAIN = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
 
 
 def function_model(function: Callable[..., Any], *, label: str) -> type[Model]:
     """The model class that serves a function; `label` names it in sentences. Raises `SetupError` if it cannot."""
-    if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+    if any(kind(function) for kind in _NO_PLAIN):
         raise SetupError(f"{label} is async or yields; define it with a plain `def` that returns the answer, {_CURE}")
     try:
         hints = get_type_hints(function, include_extras=True)
@@ -83,8 +86,8 @@ def _field(
     if parameter.default is parameter.empty:
         return name, hints[name]
     default = parameter.default
-    if isinstance(default, list | dict | set):  # msgspec wants a fresh one for each request
-        return name, hints[name], msgspec.field(default_factory=default.copy)
+    if isinstance(default, list | dict | set):  # a fresh one for each request, with all that is in it
+        return name, hints[name], msgspec.field(default_factory=partial(deepcopy, default))
     return name, hints[name], default
 
 
