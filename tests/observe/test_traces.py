@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from itertools import pairwise
 from typing import Any
 
@@ -147,6 +148,22 @@ def test_what_a_collector_refuses_is_counted_and_left_out(collector: Collector) 
         made.answer("two", CHOSEN)
         until(lambda: collector.trace_of("two"))
     assert not collector.trace_of("one")
+
+
+def test_what_a_collector_says_after_its_status_is_not_waited_for() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor() as pool:
+
+        def answer() -> bytes:
+            with server.accept()[0] as taken, suppress(ConnectionResetError):
+                taken.recv(65_536)
+                taken.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 4000000000\r\n\r\n{")
+                while taken.recv(65_536):
+                    pass
+            return b""
+
+        left = pool.submit(answer)
+        otlp.Collector(f"http://127.0.0.1:{server.getsockname()[1]}", "", "shop").send([], 1.0)
+        assert left.result(20) == b""
 
 
 def test_a_dead_collector_costs_neither_time_nor_memory() -> None:
