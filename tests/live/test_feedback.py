@@ -16,6 +16,7 @@ from timebound.admission.keys import hash_of
 from timebound.client import NotFound
 from timebound.observe.filter import filter_of
 from timebound.observe.history import History
+from timebound.requests.identity import MAX_KEY
 
 pytestmark = pytest.mark.live
 
@@ -70,6 +71,13 @@ def test_who_leaves_in_the_middle_of_a_body_costs_no_traceback(serving: Serving)
 )
 def test_only_answers_that_can_be_named_are_judged(serving: Serving, path: str, code: str) -> None:
     assert serving.http.post(f"/v1/feedback/{path}", json=RIGHT).json()["type"] == f"urn:timebound:{code}"
+
+
+def test_an_answer_under_the_longest_key_there_can_be_is_judged(serving: Serving) -> None:
+    longest = {"Idempotency-Key": "k" * MAX_KEY}
+    serving.http.post("/votes", json={"x": 1.0}, headers=longest).raise_for_status()
+    given = [serving.http.post(f"/v1/feedback/votes/{'k' * length}", json=RIGHT) for length in (MAX_KEY, MAX_KEY + 1)]
+    assert [answer.status_code for answer in given] == [202, 422]
 
 
 def test_with_keys_one_judges_the_answers_of_models_that_the_key_is_for_and_sees_nothing(tmp_path: Path) -> None:

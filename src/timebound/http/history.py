@@ -18,6 +18,7 @@ from timebound.errors import BadInput, MissingExtra, Refusal, RequestError
 from timebound.http.access import CLIENT
 from timebound.http.admin import Admin
 from timebound.http.responses import json_response
+from timebound.requests.identity import MAX_KEY
 from timebound.types import Quality
 
 _MOST_ROWS = 500
@@ -214,8 +215,9 @@ class HistoryRoutes:
             said = msgspec.json.decode(body[:_LARGEST], type=_Verdict)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise BadInput(f'{error}; send {{"verdict": "right"}} or {{"verdict": "wrong", "label": "..."}}') from None
-        if said.verdict not in ("right", "wrong") or len(said.label) > _LONGEST or len(key) > _LONGEST:
-            raise BadInput("the verdict is right or wrong; a label and a key have at most 200 letters", field="verdict")
+        if said.verdict not in ("right", "wrong") or len(said.label) > _LONGEST or len(key) > MAX_KEY:
+            detail = f"the verdict is right or wrong; a label has at most {_LONGEST} letters, a key {MAX_KEY}"
+            raise BadInput(detail, field="verdict")
         if not key:
             raise BadInput("name the answer by the key of its request: /v1/feedback/MODEL/KEY", field="key")
         if client is not None:
