@@ -59,6 +59,18 @@ def test_the_extras_it_names_are_those_of_the_package() -> None:
     assert names - {"none"} == set(declared["optional-dependencies"]) - {"dev"}
 
 
+@pytest.mark.parametrize(
+    ("call", "meant"),
+    [(["srve", "app.py"], "serve"), (["new", "hello", "--template", "imge"], "image"), (["results", "gett"], "get")],
+)
+def test_a_mistyped_command_or_choice_is_told_the_nearest(
+    call: list[str], meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        make_parser(*call[:1]).parse_args(call)
+    assert f"; did you mean {meant}?\n" in capsys.readouterr().err
+
+
 def test_every_command_is_called_by_the_name_of_the_package() -> None:
     assert len(COMMANDS) > 15
     assert all(name == "timebound" or name.startswith("timebound ") for name in COMMANDS)

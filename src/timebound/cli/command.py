@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import os
+import re
 import signal
 import sys
 import traceback
@@ -38,6 +39,8 @@ _FILES = {
     "plan": "plan",
 }
 
+_WRONG_CHOICE = re.compile(r"invalid choice: '(.*)' \(choose from (.*)\)")
+
 
 class _ShowVersion(argparse.Action):
     """What is installed is looked up only when somebody asks."""
@@ -64,6 +67,9 @@ class _Parser(argparse.ArgumentParser):
         return chosen, unknown
 
     def error(self, message: str) -> NoReturn:
+        if match := _WRONG_CHOICE.search(message):
+            near = difflib.get_close_matches(match[1], re.findall(r"[\w.-]+", match[2]), n=1)
+            message += f"; did you mean {near[0]}?" if near else ""
         if "invalid choice" in message and any(end in message for end in (".py'", ".onnx'", "/'")):
             message += "; to serve a file or folder: timebound serve PATH"
         self.exit(2, f"{self.prog}: {message}\nsee {self.prog} --help\n")
