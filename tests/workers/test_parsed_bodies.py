@@ -54,3 +54,14 @@ def test_a_class_that_wants_bytes_of_its_json_example_is_told_what_to_set() -> N
 
     with pytest.raises(SetupError, match=r"arrive parsed: with `json = False` they would be bytes"):
         warm_up(open_runner(Reads(), MonotonicClock()), MonotonicClock())
+
+
+def test_a_class_that_fails_for_another_reason_is_told_that_reason_alone() -> None:
+    class Doubles(tb.Model):
+        example = {"a": 1}  # noqa: RUF012 - read once, never changed
+
+        def infer(self, batch: Any) -> Any:
+            return [*batch, *batch]
+
+    with pytest.raises(SetupError, match=r"return one output per item$"):
+        warm_up(open_runner(Doubles(), MonotonicClock()), MonotonicClock())

@@ -36,6 +36,8 @@ log = logging.getLogger("timebound.worker")
 
 _LONGEST_DESCRIPTION = 500
 _PARSED = "; its bodies are JSON and arrive parsed: with `json = False` they would be bytes"
+_OF_ANOTHER_KIND = (TypeError, AttributeError, LookupError)
+"""What code for bytes raises when it is given what was parsed."""
 _NO_ANSWER = object()
 """Of a run that went no further than `infer`."""
 
@@ -223,7 +225,7 @@ def _walk(runner: Runner, body: bytes, what: str, count: int = 1) -> Any:
             f"; {cure}"
             if what != "the example"
             else _PARSED
-            if type(model).json is None and takes_json(type(model))
+            if isinstance(error, _OF_ANOTHER_KIND) and type(model).json is None and takes_json(type(model))
             else ""
         )
         raise SetupError(f"{runner.name}: {stage} failed on {what}: {describe(error)}{hint}") from error
