@@ -95,8 +95,8 @@ CAUSES: dict[str, tuple[str, str]] = {
         "Ask again after `Retry-After`, or raise the option.",
     ),
     "deadline_missed": (
-        "The deadline passed although an answer was predicted in time, and the model has no fallback.",
-        "Ask again; a `fallback` would have answered. If it happens often, the live page shows what takes so long.",
+        "The deadline passed although an answer was predicted in time; there is no fallback, or no time for it.",
+        "Ask again; a `fallback` answers where more than a few ms are left. The live page shows what takes so long.",
     ),
 }
 
