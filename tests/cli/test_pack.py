@@ -24,6 +24,14 @@ def test_it_writes_what_is_asked_for_and_says_so(tmp_path: Path, capsys: pytest.
     ]  # fmt: skip
 
 
+def test_an_app_of_one_file_is_counted_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one" / "app.py").write_text("def greet(name: str) -> str:\n    return name\n")
+    call = ["pack", str(tmp_path / "one"), "--out", str(tmp_path / "deploy"), "--wheel", str(wheel(tmp_path))]
+    assert main([*call, "--only", "docker"]) == 0
+    assert "one: 1 file of the app in app/; " in capsys.readouterr().out
+
+
 def test_called_again_it_keeps_what_was_changed_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target, out = app(tmp_path), tmp_path / "deploy"
     call = ["pack", str(target), "--out", str(out), "--wheel", str(wheel(tmp_path)), "--only", "docker"]

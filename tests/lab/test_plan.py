@@ -192,6 +192,8 @@ def test_how_sure_it_is_is_said_in_machines_and_money() -> None:
     (calm,) = sureness(demand, [an_offer(TWO)], [])
     assert "15%" in calm
     assert "12 to 16 machines, 120.00 to 160.00 a month" in calm  # 1,200/s over 115 and over 85, and one to spare
+    (steady,) = sureness(msgspec.structs.replace(DEMAND, rate=10.0), [an_offer(TWO)], [])
+    assert steady.endswith("; 15% off would be the same number of machines")
     unsure = sureness(demand, [an_offer(TWO)], ["old", "new"])
     assert "2 doubts" in unsure[0]
     assert unsure[1:] == ["doubt: old", "doubt: new"]

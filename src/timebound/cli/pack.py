@@ -131,7 +131,8 @@ def _tell_next(known: Facts, out: Path, kinds: list[str]) -> None:
     contents = known.contents
     big = f", {contents.model_bytes / 1e6:.1f} MB of models in {MODELS}/" if contents.has_models else ""
     count = sum(place.startswith(f"{APP}/") for place in contents.copies())
-    print(f"{known.name}: {count} files of the app in {APP}/{big}; {known.origin.said}")
+    files = "1 file" if count == 1 else f"{count} files"
+    print(f"{known.name}: {files} of the app in {APP}/{big}; {known.origin.said}")
     if "compose" in kinds:
         print(f"next: docker compose --project-directory {out} up --build")
     if "make" in kinds:

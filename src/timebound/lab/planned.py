@@ -89,7 +89,8 @@ def sureness(demand: Demand, offers: Sequence[Offer], doubts: Sequence[str]) -> 
         return [f"doubt: {text}" for text in doubts]
     few, many = (machines_for(demand, best.most_rps * factor) for factor in (1 + ERROR, 1 - ERROR))
     price = best.kind.price
-    off = f"{ERROR:.0%} off would be {few} to {many} machines, {few * price:,.2f} to {many * price:,.2f} a month"
+    counts = f"{few} to {many} machines, {few * price:,.2f} to {many * price:,.2f} a month"
+    off = f"{ERROR:.0%} off would be {counts if few < many else 'the same number of machines'}"
     if not doubts:
         return [f"how sure: on the machine that was measured such predictions are right to {ERROR:.0%}; {off}"]
     count = f"{len(doubts)} doubt{'s' if len(doubts) > 1 else ''}"
