@@ -34,7 +34,7 @@ def test_the_page_names_the_versions_that_its_peers_are_installed_at() -> None:
             assert f"\n| {each.title} {pinned.partition('==')[2]} |" in page
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", sorted(NAMES))
 @pytest.mark.parametrize("app", ["hello", "network"])
 def test_the_files_whose_lines_are_counted_are_there_and_say_where_the_port_goes(
     name: str, app: str, tmp_path: Path
