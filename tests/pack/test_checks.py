@@ -27,6 +27,7 @@ BROKEN = [
     ("Dockerfile", "/app/", "{{name}}/", "the place for {{name}} was left open"),
     (".dockerignore", GOOD[".dockerignore"], "", "is empty"),
     ("requirements.txt", "timebound-", "numpy-", "no timebound"),
+    ("requirements.txt", "./wheels/timebound-", "timebound-x", "no timebound"),
     ("nginx.conf", "least_conn;", "least_conn", "has no end: least_conn"),
     ("nginx.conf", "http {", "http {\nevents {", "a block is not closed"),
     ("nginx.conf", "events {", "}", "closes a block"),

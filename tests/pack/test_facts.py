@@ -159,12 +159,16 @@ def test_where_the_store_is_a_cluster_the_image_has_what_that_needs(tmp_path: Pa
 
 def test_requirements_are_timebounds_and_the_apps_own(tmp_path: Path) -> None:
     target = app(tmp_path)
-    (target / "requirements.txt").write_text("# mine\ntimebound[convert]>=0.1\nregex==2026.1.1  # why\n\n")
+    (target / "requirements.txt").write_text("# mine\ntimebound[convert]>=0.1\nregex==2026.1.1  # why\n\ntimebound-x\n")
     (target / "net.pt2").write_text("")
     facts = learn(target, tmp_path / "deploy", config(target, engine="openvino-f32"), Wish(), wheel=wheel(tmp_path))
     files = written(facts, ["docker"])
     lines = [line for line in files["requirements.txt"].splitlines() if not line.startswith("#")]
-    assert lines == ["./wheels/timebound-0.1.0-py3-none-any.whl[convert,openvino,torch]", "regex==2026.1.1"]
+    assert lines == [
+        "./wheels/timebound-0.1.0-py3-none-any.whl[convert,openvino,torch]",
+        "regex==2026.1.1",
+        "timebound-x",
+    ]
     assert "--extra-index-url https://download.pytorch.org/whl/cpu" in files["Dockerfile"]
     assert "--extra-index-url" not in files["Dockerfile.gpu"]
 

@@ -96,7 +96,8 @@ def makefile(text: str) -> str:
 def requirements(text: str) -> str:
     """Something to install of Timebound."""
     lines = [line for line in text.splitlines() if line and not line.startswith("#")]
-    return "" if any(re.match(r"timebound\b|\./wheels/timebound-", line) for line in lines) else "no timebound in it"
+    asks = any(re.match(r"timebound(?![\w.-])|\./wheels/timebound-", line) for line in lines)
+    return "" if asks else "no timebound in it"
 
 
 def _yaml(look: Callable[[documents.Document], str]) -> Check:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -140,6 +141,10 @@ def _ray(facts: Facts) -> str:
     return fill((FOLDER / "ray/serve.yaml").read_text(), values(facts) | own)
 
 
+_OURS = re.compile(r"timebound(?![\w.-])", re.IGNORECASE)
+"""The line that asks for Timebound itself, and not for a package whose name begins so."""
+
+
 def _quoted(value: str) -> str:
     """A value in a Dockerfile, where a dollar sign would be a variable."""
     return json.dumps(value, ensure_ascii=False).replace("$", "\\$")
@@ -147,7 +152,7 @@ def _quoted(value: str) -> str:
 
 def requirements(facts: Facts) -> str:
     """What pip installs: Timebound, then what the app asks for."""
-    own = [line for line in facts.contents.requirements if not line.lower().startswith("timebound")]
+    own = [line for line in facts.contents.requirements if not _OURS.match(line)]
     extras = sorted(_extras(facts))
     first = facts.origin.requirement(f"[{','.join(extras)}]" if extras else "")
     head = f"# {_WRITTEN}\n# Give versions (name==1.2.3) where an image must always come out the same.\n"
