@@ -18,7 +18,7 @@ from timebound.config import Config
 from timebound.errors import SetupError
 from timebound.stack.part import Part, _tied_to_us
 from timebound.stack.ports import check_free, has_port
-from timebound.stack.stack import allowed, configuration, share_of
+from timebound.stack.stack import Plan, Stack, allowed, configuration, share_of
 
 _NGINX = shutil.which("nginx") or "/usr/sbin/nginx"
 
@@ -176,3 +176,18 @@ def test_what_nginx_does_not_say_to_the_servers_is_refused(
     (tmp_path / "app.py").touch()
     assert main(["up", "app.py", "--proxy-protocol", "--trusted-proxies", "127.0.0.1"]) == 2
     assert "leave --proxy-protocol out" in capsys.readouterr().err
+
+
+def test_a_server_is_waited_for_as_long_as_it_serves_on_and_drains(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited: dict[str, float] = {}
+
+    async def stop(part: Part, patience_s: float) -> None:
+        waited[part.name] = patience_s
+
+    monkeypatch.setattr(Part, "stop", stop)
+    config = Config(port=18000, drain_delay=60.0, grace=10.0)
+    plan = Plan(arguments=["app.py"], replicas=1, config=config, store="redis://127.0.0.1:1/0")
+    asyncio.run(Stack(plan, tmp_path, MonotonicClock()).stop())
+    assert waited["server 1 (port 18001)"] >= 60 + 10

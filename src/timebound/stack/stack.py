@@ -28,7 +28,7 @@ _HERE = Path(__file__).parent
 _PATIENCE_S = 1.0
 """For an answer that shows that a part is there."""
 _LAST_WORDS_S = 5.0
-"""What a server may take to leave beyond its grace time."""
+"""What a server may take to leave beyond the times that it is given."""
 _RELOAD_S = 5.0
 """What nginx may take to be done with its old configuration; it takes tenths of a second."""
 _LOOK_EVERY_S = 0.02
@@ -71,7 +71,8 @@ class Stack:
     @property
     def _patience_s(self) -> float:
         """How long a server that is to leave is waited for."""
-        return self._plan.config.grace + _LAST_WORDS_S
+        config = self._plan.config
+        return config.drain_delay + config.grace + _LAST_WORDS_S
 
     @property
     def _parts(self) -> list[Part]:
