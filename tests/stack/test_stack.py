@@ -191,3 +191,13 @@ def test_a_server_is_waited_for_as_long_as_it_serves_on_and_drains(
     plan = Plan(arguments=["app.py"], replicas=1, config=config, store="redis://127.0.0.1:1/0")
     asyncio.run(Stack(plan, tmp_path, MonotonicClock()).stop())
     assert waited["server 1 (port 18001)"] >= 60 + 10
+
+
+@pytest.mark.parametrize("flag", ["--also-at", "--operator-at"])
+def test_an_address_that_several_servers_would_take_is_refused(
+    flag: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "app.py").touch()
+    assert main(["up", "app.py", "--replicas", "2", flag, "127.0.0.1:18009"]) == 2
+    assert f"2 are to have the same {flag}; leave it out" in capsys.readouterr().err

@@ -19,6 +19,7 @@ from timebound.log import set_up_logging
 from timebound.target import check_target
 
 if TYPE_CHECKING:
+    from timebound.config import Config
     from timebound.stack.stack import Stack
 
 log = logging.getLogger("timebound.stack")
@@ -61,6 +62,7 @@ def run(chosen: argparse.Namespace) -> int:
         )
     if config.proxy_protocol:
         raise SetupError("nginx tells the servers by headers here whose requests it brings; leave --proxy-protocol out")
+    _check_places(config, chosen.replicas)
     chosen.debug = config.debug
     from timebound.clock import MonotonicClock  # late, as for `serve`: --help answers at once
     from timebound.stack.stack import Plan, Stack
@@ -75,6 +77,16 @@ def run(chosen: argparse.Namespace) -> int:
     )
     with tempfile.TemporaryDirectory(prefix="timebound-up-", ignore_cleanup_errors=True) as folder:
         return asyncio.run(_keep_up(Stack(plan, Path(folder), MonotonicClock())))
+
+
+def _check_places(config: Config, replicas: int) -> None:
+    """Raise `SetupError` for an address that every server would take for itself."""
+    for flag, place in (("--also-at", config.also_at), ("--operator-at", config.operator_at)):
+        if place is not None and replicas > 1:
+            raise SetupError(
+                f"only one server can listen at {place}, and {replicas} are to have the same {flag}; leave it out, "
+                "or give --replicas 1"
+            )
 
 
 async def _keep_up(stack: Stack) -> int:
