@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 import ssl
@@ -94,6 +95,13 @@ def test_a_broken_certificate_is_refused_in_a_sentence_and_the_old_one_stays(ser
     make(folder, "second.example")
     (folder / "key.pem").write_bytes(key)
     assert "the TLS files" in serving.operator.post("/v1/reload").text
+    assert names_shown(serving.port, old) == "first.example"
+
+
+def test_a_pipe_as_a_renewed_certificate_is_refused_and_holds_nobody_up(serving: Https, folder: Path) -> None:
+    old = (folder / "cert.pem").rename(folder / "old.pem")
+    os.mkfifo(folder / "cert.pem")
+    assert "is no regular file" in serving.operator.post("/v1/reload").text
     assert names_shown(serving.port, old) == "first.example"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from pathlib import Path
 
 from timebound.errors import SetupError
 
@@ -14,6 +15,11 @@ def tls_context(certificate: str, key: str) -> ssl.SSLContext:
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
     context.set_alpn_protocols(["http/1.1"])
     try:
+        for file in map(Path, (certificate, key)):
+            if file.exists() and not file.is_file():  # a pipe would be waited for, and everything with it
+                raise SetupError(
+                    f"the TLS file {file} is no regular file; give files that hold certificate and key as PEM"
+                )
         # A key with a passphrase would ask for it on the terminal; a server must not wait there.
         context.load_cert_chain(certificate, key, password=lambda: "")
     except OSError as error:  # ssl.SSLError is one too
