@@ -9,6 +9,7 @@ import sys
 import time
 from contextlib import ExitStack
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 from tests.live.gate import Gate
@@ -188,6 +189,23 @@ def test_signals_to_a_server_that_has_stopped_do_not_change_how_it_leaves() -> N
             serving.process.send_signal(signal.SIGTERM)
         assert serving.wait() == 0
         assert_gone(serving)
+
+
+def test_a_reload_that_comes_before_the_server_listens_for_it_does_not_end_it() -> None:
+    program = dedent("""
+        import os, signal, sys
+        from timebound.cli import main, serve
+        from timebound.errors import SetupError
+
+        def check_target(target):
+            os.kill(os.getpid(), signal.SIGHUP)
+            raise SetupError("still here")
+
+        serve.check_target = check_target
+        sys.exit(main(["serve", "app.py"]))
+    """)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, "still here" in done.stderr) == (2, True)
 
 
 def test_workers_leave_when_the_gateway_is_killed(gate: Gate) -> None:

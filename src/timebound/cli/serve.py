@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,8 @@ def flags_of(chosen: argparse.Namespace) -> dict[str, Any]:
 
 def run(chosen: argparse.Namespace) -> int:
     """Serve the target with the options chosen."""
+    # Until the server listens for it a reload is needless: everything is yet to be read. SIG_IGN would be inherited.
+    signal.signal(signal.SIGHUP, lambda *_: None)
     target, *more = chosen.target
     config = configuration(flags_of(chosen), None if more else target, chosen.set)
     target = together(chosen.target)
