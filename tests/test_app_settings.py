@@ -28,6 +28,9 @@ def test_what_is_given_beats_the_environment_that_beats_the_files(tmp_path: Path
     (tmp_path / ".env").write_text("APP_B=20\nAPP_C=30\nAPP_D=40\n")
     found = read(["d=4000"], {"APP_C": "300", "APP_D": "400", "OTHER": "x"}, tmp_path)
     assert found == {"a": 1, "b": "20", "c": "300", "d": "4000"}
+    assert read(["a=4"], {"TIMEBOUND_APP": '{"a": 1, "b": [2]}', "APP_B": "3"}, None) == {"a": "4", "b": [2]}
+    with pytest.raises(SetupError, match="TIMEBOUND_APP must be a JSON object"):
+        read([], {"TIMEBOUND_APP": "[]"}, None)
 
 
 def test_settings_are_typed_by_the_class(tmp_path: Path) -> None:

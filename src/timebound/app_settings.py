@@ -6,6 +6,7 @@ They reach every process that makes the models, as `self.settings`. Values are n
 from __future__ import annotations
 
 import difflib
+import json
 import os
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,6 +24,9 @@ PREFIX = "APP_"
 _SET = "TIMEBOUND_SET"
 """What `--set` gave to a command, for the processes that it starts: a line each."""
 
+_APP = "TIMEBOUND_APP"
+"""What a program hands to the server that it starts, as JSON: anyone on the machine may read a command line."""
+
 
 def read(
     given: Sequence[str], environment: Mapping[str, str], folder: Path | None, home: Path | None = None
@@ -36,7 +40,8 @@ def read(
         if place is not None and place.is_dir():
             found |= _table(place / FILE) | _variables(dotenv(place / ".env"))
     found |= _variables(environment)
-    return found | _given([*environment.get(_SET, "").splitlines(), *given])
+    handed = _handed(environment.get(_APP, ""))
+    return found | _given(environment.get(_SET, "").splitlines()) | handed | _given(given)
 
 
 def read_here(home: Path | None) -> dict[str, Any]:
@@ -49,6 +54,28 @@ def hand_on(given: Sequence[str]) -> None:
     _given(given)
     if given:
         os.environ[_SET] = "\n".join(given)
+
+
+def handed_to(values: Mapping[str, Any]) -> dict[str, str]:
+    """The variables by which a server that this process starts finds these settings, with their types."""
+    if not values:
+        return {}
+    return {_APP: json.dumps(msgspec.to_builtins(values, str_keys=True, enc_hook=str))}
+
+
+def forget_handed() -> None:
+    """Keep what was handed to this process from those that it starts."""
+    os.environ.pop(_APP, None)
+
+
+def _handed(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text or "{}")
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise SetupError(f"{_APP} must be a JSON object; it is for `tb.start`, others use --set")
+    return found
 
 
 def _given(texts: Sequence[str]) -> dict[str, str]:

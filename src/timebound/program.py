@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
+from timebound.app_settings import TABLE, handed_to
 from timebound.errors import SetupError
 from timebound.importer import imported_now
 from timebound.model import Model
@@ -54,7 +55,7 @@ class Started:
         from timebound.lab.load.launch import serving  # imported here: a program that only serves needs no launcher
 
         self._stack = ExitStack()
-        self.url = self._stack.enter_context(serving(target, flags_of(options))).url
+        self.url = self._stack.enter_context(serving(target, flags_of(options), handed_to(options.get(TABLE, {})))).url
         self._client: Client | None = None
 
     def __enter__(self) -> Self:
@@ -141,8 +142,7 @@ def flags_of(options: Mapping[str, Any]) -> list[str]:
     of_options(options)  # whatever is wrong is told now, and not by a process that ends
     flags: list[str] = []
     for name, value in options.items():
-        if name == "app":
-            flags += [part for key, own in value.items() for part in ("--set", f"{key}={own}")]
+        if name == TABLE:  # those of the app are handed over in the environment
             continue
         flag = name.replace("_", "-")
         if isinstance(value, bool):

@@ -8,9 +8,10 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
 import pytest
 from tests.live.serving import eventually
@@ -109,6 +110,40 @@ def test_a_script_serves_its_own_class_until_it_is_told_to_stop(tmp_path: Path) 
         process.stderr.read()
         process.wait()
     assert process.returncode == 0
+
+
+def test_settings_of_the_app_keep_their_types_and_stand_in_no_command_line(tmp_path: Path) -> None:
+    app = tmp_path / "shop.py"
+    app.write_text(
+        dedent("""
+            import os
+            import timebound as tb
+
+            class Shop(tb.Model):
+                example = b"x"
+
+                class Settings(tb.Struct):
+                    token: str
+                    labels: list[str]
+                    limits: dict[str, float]
+                    place: str | None = "here"
+
+                def infer(self, batch):
+                    own = self.settings
+                    is_told = any(own.token in value for value in os.environ.values())
+                    return [[own.token, own.labels, own.limits, own.place, is_told] for _ in batch]
+        """)
+    )
+    own: dict[str, Any] = {"token": "told-to-nobody-4711", "labels": ["a", "b"], "limits": {"a": 0.5}, "place": None}
+    with tb.start(app, workers=1, app=own) as server:
+        assert server.ask(b"x").value == [*own.values(), False]
+        assert not any(own["token"] in words for words in command_lines())
+
+
+def command_lines() -> Iterator[str]:
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            yield file.read_text(errors="replace")
 
 
 def test_what_workers_could_not_import_is_told_before_anything_starts() -> None:

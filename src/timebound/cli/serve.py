@@ -7,6 +7,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
+from timebound.app_settings import forget_handed
 from timebound.cli.verb import add_set, configuration, declare
 from timebound.config import default_of, describe, options, shown_default
 from timebound.log import set_up_logging
@@ -63,6 +64,7 @@ def run(chosen: argparse.Namespace) -> int:
     signal.signal(signal.SIGHUP, lambda *_: None)
     target, *more = chosen.target
     config = configuration(flags_of(chosen), None if more else target, chosen.set)
+    forget_handed()
     target = together(chosen.target)
     if chosen.print_config:
         print(describe(config))

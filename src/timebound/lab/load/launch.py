@@ -10,7 +10,7 @@ import sys
 import tempfile
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,14 +35,20 @@ class Served:
 
 
 @contextmanager
-def serving(target: Path, arguments: Sequence[str] = ()) -> Iterator[Served]:
-    """A server for `target`, once it is ready; raises `SetupError` with its words if it does not start."""
+def serving(
+    target: Path, arguments: Sequence[str] = (), variables: Mapping[str, str] | None = None
+) -> Iterator[Served]:
+    """A server for `target`, once it is ready; raises `SetupError` with its words if it does not start.
+
+    It has our environment, and these `variables` besides.
+    """
     flags = ["--port", "0", "--log-format", "json", "--log-level", "info", *arguments]
     # Whoever dies lets go of its end, by kill -9 too. A signal at the parent's death would come at that of its thread.
     tether, ours = os.pipe()
     try:
         process = subprocess.Popen(
             [sys.executable, "-m", "timebound.cli.tethered", str(tether), "serve", str(target), *flags],
+            env={**os.environ, **(variables or {})},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
