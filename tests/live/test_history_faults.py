@@ -10,9 +10,12 @@ from pathlib import Path
 import httpx
 import pytest
 from tests.live.serving import MODELS, Serving, eventually
+from tests.observe.damage import damage
+from tests.observe.test_journal import World
 
 from timebound.observe.filter import filter_of
 from timebound.observe.history import History
+from timebound.observe.ledger import files
 
 pytestmark = pytest.mark.live
 
@@ -70,3 +73,20 @@ def test_of_a_killed_server_the_history_opens_and_lacks_the_last_second_at_most(
     assert found
     assert [name for name, at in answered.items() if name not in found and at < killed - 1.0] == []
     assert list(History(tmp_path).counts(filter_of({}), "model")) == [("votes", len(found))]
+
+
+def test_a_damaged_file_is_named_in_the_answer_and_once_in_the_log(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.wall = time.time()
+    with world.writing():
+        for number in range(60):
+            world.answer(str(number))
+    (bad,) = files(tmp_path)
+    damage(bad)
+    with Serving(MODELS / "watched.py", "--workers", "1", "--history", tmp_path) as serving:
+        rows, counts = (serving.operator.get(f"/v1/history{path}") for path in ("", "/counts"))
+        assert rows.json() == {"outcomes": [], "damaged": [bad.name]}
+        assert (counts.json()["counts"], counts.json()["damaged"]) == ([], [bad.name])
+        assert serving.operator.get("/v1/history/export").status_code == 200
+        assert serving.wait_for_line("the history's file")
+        assert len(serving.lines("the history's file")) == 1

@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from tests.observe.damage import ALL_PAGES, TABLE_LEAVES, damage
 from tests.observe.test_journal import NOON, World, outcome
 
 from timebound.cli import main
@@ -244,3 +245,26 @@ def test_who_may_read_the_folder_and_not_write_into_it_finds_what_there_is() -> 
             (row,) = world.rows()
             assert (row["request"], row["verdict"]) == ("one", "wrong")
             assert len(world.history.minutes(filter_of({}), NOON - 60, NOON + 60, 60)) == 1
+
+
+@pytest.mark.parametrize("kinds", [TABLE_LEAVES, ALL_PAGES], ids=["rows", "all"])
+def test_a_damaged_file_is_left_out_and_said_to_be_and_the_others_are_read(
+    tmp_path: Path, kinds: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    for hour in (0, 1):
+        world = World(tmp_path, most_s=1e6)
+        world.wall = NOON + hour * HOUR
+        with world.writing():
+            for number in range(60):
+                world.answer(f"{hour}-{number}")
+    bad, _ = files(tmp_path)
+    damage(bad, kinds)
+    history = History(tmp_path)
+    assert {row["request"][0] for row in history.rows(filter_of({}), most=500)} == {"1"}
+    assert history.counts(filter_of({}), "label") == [("a", 60)]
+    assert len(list(history.export(filter_of({}), "ndjson"))) == 60
+    assert history.body(f"{bad.stem}/1", "input") is None
+    assert history.damaged(filter_of({})) == [bad.name]
+    assert history.damaged(filter_of({"since": str(NOON + 5 * HOUR)})) == []
+    (said,) = [record.getMessage() for record in caplog.records if "is damaged" in record.getMessage()]
+    assert bad.name in said

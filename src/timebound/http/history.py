@@ -44,6 +44,7 @@ class Journal(Protocol):
 class History(Protocol):
     """What reads."""
 
+    def damaged(self, wanted: Any) -> list[str]: ...
     def rows(self, wanted: Any, *, most: int, order: str, skip: int) -> list[dict[str, Any]]: ...
     def counts(self, wanted: Any, by: str, east_s: int) -> list[tuple[str, int]]: ...
     def minutes(self, wanted: Any, since: float, until: float, step: float) -> list[dict[str, Any]]: ...
@@ -139,14 +140,15 @@ class HistoryRoutes:
         skip = _count(given.pop("skip", "0"), "skip", 0, _MOST_SKIPPED)
         wanted = kept.filter_of(given)
         rows = await asyncio.to_thread(kept.history.rows, wanted, most=most, order=order, skip=skip)
-        return json_response({"outcomes": rows})
+        return json_response({"outcomes": rows, **_damaged(kept, wanted)})
 
     async def _counts(self, request: HttpRequest) -> Response:
         kept, given = self._open(request), dict(request.query_params)
         by, zone = given.pop("by", "label"), given.pop("zone", "0")
         east_s = 60 * _count(zone.removeprefix("-"), "zone", 0, _FARTHEST_ZONE) * (-1 if zone.startswith("-") else 1)
-        found = await asyncio.to_thread(kept.history.counts, kept.filter_of(given), by, east_s)
-        return json_response({"by": by, "counts": found})
+        wanted = kept.filter_of(given)
+        found = await asyncio.to_thread(kept.history.counts, wanted, by, east_s)
+        return json_response({"by": by, "counts": found, **_damaged(kept, wanted)})
 
     async def _minutes(self, request: HttpRequest) -> Response:
         kept, given = self._open(request), dict(request.query_params)
@@ -229,6 +231,12 @@ class HistoryRoutes:
         if not kept.journal.say(row):
             raise Refusal("too much waits to be written; send it again later", code="overloaded", retry_after_s=1)
         return json_response({"noted": said.verdict}, 202)
+
+
+def _damaged(kept: Kept, wanted: Any) -> dict[str, list[str]]:
+    """Which files of these hours cannot be read, if any."""
+    found = kept.history.damaged(wanted)
+    return {"damaged": found} if found else {}
 
 
 def _count(text: str, name: str, least: int, most: int) -> int:

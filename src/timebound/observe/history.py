@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 import time
 from base64 import b64encode
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from heapq import nsmallest
 from itertools import chain, groupby
 from math import inf
@@ -17,8 +19,10 @@ from timebound.errors import BadInput, RequestError
 from timebound.observe.exports import FORMATS, WRITERS
 from timebound.observe.filter import Filter
 from timebound.observe.judged import is_servers_own
-from timebound.observe.ledger import BLOBS, OUTCOMES, address_to_read, begin_of, each_connection, read_only
+from timebound.observe.ledger import BLOBS, OUTCOMES, address_to_read, begin_of, each_connection, is_damage, read_only
 from timebound.observe.sides import Side
+
+log = logging.getLogger("timebound.history")
 
 SHOWN = tuple(name for name in OUTCOMES if name not in BLOBS)
 COUNTED = ("label", "user", "day", "model", "version", "quality", "source", "code", "reason", "verdict")
@@ -38,6 +42,14 @@ class History:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._damaged: set[str] = set()
+        """Names of files of which something could not be read."""
+
+    def damaged(self, wanted: Filter) -> list[str]:
+        """The files of these hours that were found damaged: what is in them is left out."""
+        begins = {name: begin_of(name.partition(".")[0]) for name in self._damaged.copy()}
+        found = (name for name, begin in begins.items() if begin is not None and wanted.has_hour(begin))
+        return sorted(name for name in found if (self._folder / name).exists())
 
     def rows(self, wanted: Filter, *, most: int, order: str = "newest", skip: int = 0) -> list[dict[str, Any]]:
         """Outcomes without bodies, the newest or the least sure first; each has the `place` of its body."""
@@ -47,7 +59,9 @@ class History:
         for _, files in groupby(self._each(wanted), lambda each: each[0].name[:11]):
             # Files of one hour may be of several servers, or parts of it: only an older hour has nothing newer.
             found = nsmallest(
-                skip + most, chain(found, *(_told(*each, wanted, order, skip + most) for each in files)), _FIRST[order]
+                skip + most,
+                chain(found, *(self._told(*each, wanted, order, skip + most) for each in files)),
+                _FIRST[order],
             )
             if order == "newest" and len(found) >= skip + most:
                 break
@@ -71,13 +85,14 @@ class History:
         where, values = wanted.where()
         if by == "verdict":
             where += " AND feedback.verdict != '' AND outcomes.key != ''"
-        for _, connection in self._each(wanted):
+        for file, connection in self._each(wanted):
             source = _judged(connection)
             statement = (
                 f"SELECT name, count(*) FROM (SELECT {column} AS name, {source} WHERE {where})"
                 f" GROUP BY 1 ORDER BY 2 DESC LIMIT {_GROUPS}"
             )
-            total.update({str(name): count for name, count in _ask(connection, statement, values)})
+            with self._unless_damaged(file):
+                total.update({str(name): count for name, count in _ask(connection, statement, values)})
         return sorted(total.items()) if by == "day" else total.most_common(_GROUPS)
 
     def sides(self, wanted: Filter) -> dict[str, Side]:
@@ -132,13 +147,11 @@ class History:
         is_place = begin_of(stem) is not None and number.isdecimal() and len(number) <= _LONGEST_NUMBER
         if not is_place or not file.is_file():
             return None
-        connection = read_only(file)
-        try:
+        found: list[sqlite3.Row] = []
+        with self._unless_damaged(file), closing(read_only(file)) as connection:
             statement = f"SELECT {', '.join(columns)} FROM outcomes WHERE rowid = ?"
-            found: sqlite3.Row | None = connection.execute(statement, [int(number)]).fetchone()
-        finally:
-            connection.close()
-        return found
+            found += connection.execute(statement, [int(number)])
+        return found[0] if found else None
 
     def export(self, wanted: Filter, form: str) -> Iterator[bytes]:
         """All outcomes with their bodies, the oldest first, as a file of this format."""
@@ -152,15 +165,42 @@ class History:
 
     def _all(self, wanted: Filter, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
         where, values = wanted.where()
-        for _, connection in each_connection(self._folder, wanted.has_hour, newest_first=False):
+        every = each_connection(self._folder, wanted.has_hour, newest_first=False, on_damage=self._leave_out)
+        for file, connection in every:
             statement = f"SELECT {_columns(columns)}, {_judged(connection)} WHERE {where} ORDER BY outcomes.at"
-            yield from map(dict, connection.execute(statement, values))
+            with self._unless_damaged(file):
+                yield from map(dict, connection.execute(statement, values))
 
     def _each(self, wanted: Filter) -> Iterator[tuple[Path, sqlite3.Connection]]:
         end = time.monotonic() + _MOST_S
-        for file, connection in each_connection(self._folder, wanted.has_hour):
+        for file, connection in each_connection(self._folder, wanted.has_hour, on_damage=self._leave_out):
             connection.set_progress_handler(lambda: time.monotonic() > end, _STEPS)
             yield file, connection
+
+    def _told(
+        self, file: Path, connection: sqlite3.Connection, wanted: Filter, order: str, most: int
+    ) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = []
+        with self._unless_damaged(file):
+            rows += map(dict, _ask(connection, *question(connection, wanted, order, most)))
+        return [{**row, "place": f"{file.stem}/{row.pop('number')}"} for row in rows]
+
+    @contextmanager
+    def _unless_damaged(self, file: Path) -> Iterator[None]:
+        """Go on without a file, or without its rest, where it cannot be read."""
+        try:
+            yield
+        except sqlite3.DatabaseError as error:
+            if not is_damage(error):
+                raise
+            self._leave_out(file, error)
+
+    def _leave_out(self, file: Path, error: sqlite3.Error) -> None:
+        if file.name not in self._damaged:
+            self._damaged.add(file.name)
+            log.warning(
+                "the history's file %s is damaged; what is in it is left out", file, extra={"error": str(error)}
+            )
 
     def _beside(self, name: str, statement: str, values: list[Any]) -> list[sqlite3.Row]:
         try:
@@ -177,11 +217,6 @@ _FIRST: dict[str, Callable[[dict[str, Any]], float]] = {
     "newest": lambda row: -row["at"],
     "unsure": lambda row: float(row["confidence"]),
 }
-
-
-def _told(file: Path, connection: sqlite3.Connection, wanted: Filter, order: str, most: int) -> list[dict[str, Any]]:
-    rows = map(dict, _ask(connection, *question(connection, wanted, order, most)))
-    return [{**row, "place": f"{file.stem}/{row.pop('number')}"} for row in rows]
 
 
 def question(connection: sqlite3.Connection, wanted: Filter, order: str, most: int) -> tuple[str, list[Any]]:

@@ -278,8 +278,19 @@ def read_only(file: Path) -> sqlite3.Connection:
     return connection
 
 
+def is_damage(error: sqlite3.Error) -> bool:
+    """Whether a file is not as SQLite left it; another error may be gone at the next try."""
+    if isinstance(error, sqlite3.OperationalError):
+        return "Could not decode" in str(error)
+    return isinstance(error, sqlite3.DatabaseError)
+
+
 def each_connection(
-    folder: Path, has_hour: Callable[[float], bool], *, newest_first: bool = True
+    folder: Path,
+    has_hour: Callable[[float], bool],
+    *,
+    newest_first: bool = True,
+    on_damage: Callable[[Path, sqlite3.Error], None],
 ) -> Iterator[tuple[Path, sqlite3.Connection]]:
     """Every file of outcomes of such hours in turn, to be read; one that goes meanwhile, or is none, is left out."""
     for file in reversed(files(folder)) if newest_first else files(folder):
@@ -289,7 +300,9 @@ def each_connection(
         try:
             connection = read_only(file)
             connection.execute("SELECT 1 FROM outcomes LIMIT 1")
-        except sqlite3.Error:
+        except sqlite3.Error as error:
+            if is_damage(error):
+                on_damage(file, error)
             continue
         try:
             yield file, connection
