@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator, validate
 from prometheus_client.parser import text_string_to_metric_families
+from starlette.staticfiles import StaticFiles
 
 import timebound as tb
 from timebound.catalogue import Catalogue
@@ -318,6 +319,25 @@ def test_pages_come_with_headers_that_lock_them_in(path: str, kind: str) -> None
     assert answer.headers["x-content-type-options"] == "nosniff"
     assert answer.headers["x-frame-options"] == "DENY"
     assert answer.headers["referrer-policy"] == "no-referrer"
+
+
+def test_the_first_page_leads_to_the_others() -> None:
+    page = get("/").text
+    assert [path for path in ("/live", "/history", "/docs", "/metrics") if f'<a href="{path}"' not in page] == []
+
+
+def test_a_path_longer_than_that_of_any_file_is_not_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_up: list[str] = []
+
+    def get_path(files: StaticFiles, scope: Any) -> str:
+        looked_up.append(scope["path"])
+        return "nowhere"
+
+    monkeypatch.setattr(StaticFiles, "get_path", get_path)
+    assert get("/ui/" + "a/" * 15_000).status_code == 404
+    assert looked_up == []
+    assert get("/ui/a/b.js").status_code == 404
+    assert looked_up == ["/ui/a/b.js"]
 
 
 def test_the_files_of_the_pages_are_served_and_nothing_above_them() -> None:

@@ -13,6 +13,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import FileResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
+from starlette.types import Scope
 
 from timebound.admission import Client
 from timebound.errors import RequestError
@@ -35,6 +36,9 @@ _PAGE_HEADERS = {
     "referrer-policy": "no-referrer",
     "cache-control": "no-cache",
 }
+
+_LONGEST_PATH = 255
+"""Letters; no file of the pages has one half as long."""
 
 
 class OwnRoutes:
@@ -129,6 +133,11 @@ async def _only_post(request: HttpRequest) -> Response:
 
 class _PageFiles(StaticFiles):
     """The pages' own files, with the same headers as the pages."""
+
+    def get_path(self, scope: Scope) -> str:
+        if len(scope["path"]) > _LONGEST_PATH:  # else it is taken apart, folder by folder
+            raise HTTPException(404)
+        return super().get_path(scope)
 
     def file_response(self, *arguments: Any, **options: Any) -> Response:
         response = super().file_response(*arguments, **options)
