@@ -37,7 +37,7 @@ def test_a_reply_goes_into_other_protocols_as_its_body(served: Serving) -> None:
 def test_the_api_document_says_what_models_answer(served: Serving) -> None:
     paths = served.http.get("/openapi.json").json()["paths"]
     content = {name: paths[f"/predictions/{name}"]["post"]["responses"]["200"]["content"] for name in ("card", "mood")}
-    assert list(content["card"]) == ["image/svg+xml"]
+    assert list(content["card"]) == ["image/svg+xml", "text/event-stream"]
     assert content["mood"]["application/json"]["example"] == {"label": "good", "letters": 4}
     assert "$ref" in content["mood"]["application/json"]["schema"]
 

@@ -134,7 +134,7 @@ class Intake:
 
     def request_id(self, fields: Fields) -> str:
         """The client's own, or one made up."""
-        given = fields[b"x-request-id"]
+        given = fields.get(b"x-request-id")
         if given and len(given) <= _MAX_ID and given.isascii() and given.decode().isprintable():
             return given.decode()
         return f"{self._prefix}-{next(self._number):x}"

@@ -99,7 +99,7 @@ export const texts = {
   why_deadline_unreachable: ["because it could not be computed in time.", "因為無法及時算完。"], why_queue_full: ["because too many wait.", "因為等待的請求太多。"],
   why_member_failed: ["because a member failed.", "因為一個成員失敗。"], why_removed: ["because its model is no longer served.", "因為其模型不再提供。"],
   why_too_long: ["because it is longer than the model takes.", "因為長度超過模型可接受的範圍。"], why_crashes_worker: ["because it kills workers.", "因為它會使工作程序當掉。"],
-  why_note: ["", ""], why_deadline_missed: ["because its deadline came.", "因為期限已到。"],
+  why_note: ["", ""], why_worker_lost: ["because its worker died.", "因為工作程序已終止。"], why_deadline_missed: ["because its deadline came.", "因為期限已到。"],
   why_fetch_failed: ["because what it needs could not be fetched.", "因為無法取得所需資料。"],
   joined_is: ["joined the same request, which was in work already (batch {batch}).", "與處理中的相同請求合併（批次 {batch}）。"],
   joined_plain: ["joined the same request, which was in work already.", "與處理中的相同請求合併。"],
