@@ -176,6 +176,26 @@ def test_a_client_that_leaves_ends_the_generator(alone: Serving, gate: Gate, tmp
     assert alone.http.post(SPEAKS, json={"say": ["next"]}).json() == "next"
 
 
+def test_an_answer_with_a_key_is_ended_at_its_deadline_and_others_have_the_slot(alone: Serving, tmp_path: Path) -> None:
+    left, workers = tmp_path / "left", alone.workers()
+    body = {"say": ["word"], "times": 5_000_000, "left": str(left), "key": "endless"}
+    answer = alone.http.post(SPEAKS, json=body, headers={"Timebound-Timeout-Ms": "500"})
+    assert answer.headers["timebound-quality"] == "partial"
+    eventually(left.exists, "the generator closed")
+    assert alone.http.post(SPEAKS, json={"say": ["next"]}).json() == "next"
+    again = alone.http.post(SPEAKS, json=body)
+    assert (again.headers["timebound-quality"], again.headers["timebound-source"]) == ("partial", "stored")
+    assert [each["pid"] for each in alone.workers()] == [each["pid"] for each in workers]
+
+
+def test_an_answer_of_more_pieces_than_are_kept_is_an_error(serving: Serving, tmp_path: Path) -> None:
+    left = tmp_path / "left"
+    body = {"say": ["x"], "times": 3000, "size": 100_000, "left": str(left)}
+    answer = serving.http.post(SPEAKS, json=body)
+    assert (answer.status_code, answer.json()["code"]) == (500, "model_failed")
+    eventually(left.exists, "the generator closed")
+
+
 def test_a_retry_gets_the_kept_answer_as_one_event_and_so_does_who_joins(serving: Serving, gate: Gate) -> None:
     body = {"say": ["one", "two"], "key": "k1", "gates": {"1": str(gate.path)}}
     with ThreadPoolExecutor(1) as pool, asking(serving, SPEAKS, body) as (_, events):

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from timebound.errors import BadInput, CrashesWorker, DeadlineMissed, Refusal, RequestError
+from timebound.errors import BadInput, CrashesWorker, DeadlineMissed, ModelFailed, Refusal, RequestError
 from timebound.events import Degraded, Events
 from timebound.requests.attempts import Attempts, deliver
 from timebound.requests.claims import is_worth_keeping
@@ -99,6 +99,19 @@ class Answers(Attempts):
         else:
             failed = msgspec.structs.replace(result.outcome, code="model_failed")
             self.give(request, request.best or msgspec.structs.replace(result, outcome=failed))
+
+    def leave_off(self, request: Request) -> None:
+        """Nobody waits for what runs any more, and it is ended: its key stands for what there is, and none joins it."""
+        self._scheduler.withdraw(request)
+        if request.owns_key and request.best is not None:
+            self._claims.settle(request, because(request.best, "guard"))
+        self.forget(request)
+
+    def refuse_pieces(self, request: Request, why: str) -> None:
+        """More pieces have come than are kept: that is an error, for those who have seen them too."""
+        request.pieces = None
+        self.give(request, ModelFailed(why))
+        self.leave_off(request)
 
     def give_best(self, attempt: Attempt, reason: str) -> None:
         """One attempt's time is up."""

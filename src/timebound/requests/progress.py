@@ -11,6 +11,11 @@ from timebound.requests.request import Attempt, Request
 from timebound.scheduler.ticket import Batch
 from timebound.types import Outcome, Part, Quality, Result, Run, Source
 
+MOST_BYTES = 64 << 20
+"""Of the pieces of one answer, which are kept for whoever gets it whole: an answer that has more is an error."""
+_PART_BYTES = 100
+"""What a piece costs besides its data: the objects around it."""
+
 
 def wishes(batch: Batch, requests: Sequence[Request]) -> list[int]:
     """Places of the requests that want the members' votes. Where somebody follows, members run one by one and tell."""
@@ -30,6 +35,8 @@ class Pieces:
     def __init__(self, sent: Sent, request: Request) -> None:
         self._run: Run = sent.run
         self._parts: list[Part] = []
+        self.bytes = 0
+        """What all of them cost."""
         self._at = 0
         self._whole: Result | None = None
         facts = (Quality.PARTIAL, Source.COMPUTED, 1, 1, len(sent.requests), sent.run.started - request.arrived)
@@ -51,12 +58,14 @@ class Pieces:
     def begin_again(self) -> None:
         """What came so far is of no use."""
         del self._parts[self._at :]
+        self.bytes = _bytes_of(self._parts)
 
     def add(self, parts: Sequence[Part]) -> list[Part]:
         """Those of them that are new."""
         new = list(parts[len(self._parts) - self._at :])
         self._at += len(parts)
         self._parts += new
+        self.bytes += _bytes_of(new)
         self._whole = None
         return new
 
@@ -72,6 +81,10 @@ def tell(request: Request, parts: list[Part]) -> None:
         follow = attempt.question.follow
         assert follow is not None
         follow(attempt.question, parts)
+
+
+def _bytes_of(parts: Sequence[Part]) -> int:
+    return sum(len(part.data) + _PART_BYTES for part in parts)
 
 
 def _joined(parts: Sequence[Part]) -> Outcome:

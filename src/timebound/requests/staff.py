@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
+from timebound.clock import Clock
 from timebound.events import Events, Unprepared
 from timebound.requests.answers import Answers
 from timebound.requests.floor import Floor, Sent, Slot, Slots
 from timebound.requests.losses import Losses
 from timebound.requests.models import Models
-from timebound.requests.progress import Pieces, followers, tell
+from timebound.requests.progress import MOST_BYTES, Pieces, followers, tell
 from timebound.scheduler.scheduler import Scheduler
 from timebound.types import Loss, ModelInfo, Part
 
@@ -21,6 +22,7 @@ class Staff:
     """Hears of slots from those who run workers."""
 
     _answers: Answers
+    _clock: Clock
     _events: Events
     _floor: Floor
     _infos: Mapping[str, ModelInfo]
@@ -64,6 +66,8 @@ class Staff:
 
     def _is_wanted(self, sent: Sent, place: int, parts: list[Part]) -> bool:
         request = sent.requests[place]
+        if not (request.attempts or request.owns_key):
+            return False
         if request.pieces is None:
             request.pieces = Pieces(sent, request)
         elif request.pieces.strays(sent, parts):
@@ -71,6 +75,10 @@ class Staff:
                 self._answers.give_best(attempt, "worker_lost")
             request.pieces.begin_again()
         tell(request, request.pieces.add(parts))
+        if request.pieces.bytes > MOST_BYTES:
+            self._answers.refuse_pieces(request, f"finish() yielded over {MOST_BYTES >> 20} MiB for one answer")
+        elif not request.attempts and request.deadline <= self._clock.now():
+            self._answers.leave_off(request)
         return bool(request.attempts or request.owns_key)
 
     def retire(self, slots: Iterable[Slot], done: Callable[[], None]) -> None:
