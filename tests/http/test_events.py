@@ -8,8 +8,9 @@ import pytest
 
 from timebound.http.flow import Flow
 from timebound.http.surfaces.base import Asked, Item
+from timebound.http.surfaces.native import Native
 from timebound.http.surfaces.progressive import MOST_RAW, Events, follow
-from timebound.types import Outcome, Part, Quality, Question, Result
+from timebound.types import ModelInfo, Outcome, Part, Quality, Question, Result
 
 QUESTION = Question("q1", "mood", b"{}", 0.0, 1.0)
 
@@ -44,7 +45,9 @@ def asked(client: Client) -> Events:
     [
         (b"text/event-stream", True),
         (b"application/json, text/event-stream;q=0.5", True),
+        (b"TEXT/Event-Stream", True),
         (b"text/event-stream;q=0", False),
+        (b"text/event-stream;Q=0", False),
         (b"text/event-streams", False),
         (b"*/*", False),
         (b";;,,=text/event-stream" * 300, False),
@@ -54,6 +57,11 @@ def test_events_are_for_clients_that_take_them(accept: bytes, *, takes: bool) ->
     question = Asked((Item(b"{}"),))
     follow(question, accept)
     assert (question.follow is not None) is takes
+
+
+def test_a_model_is_asked_for_events_in_any_case() -> None:
+    asked = Native(ModelInfo(name="mood")).read({b"accept": b"TEXT/EVENT-STREAM"}, b"{}")
+    assert asked.follow is not None
 
 
 @pytest.mark.parametrize("body", [b'{"a":\n\nevent: error\ndata: 1}', b"{\r\n}\r\r", b"\n\n\n"])

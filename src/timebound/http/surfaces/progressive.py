@@ -135,7 +135,7 @@ def _event(name: str, data: bytes) -> bytes:
 
 
 def _takes_events(accept: bytes) -> bool:
-    for part in accept.split(b","):
+    for part in accept.lower().split(b","):  # neither media types nor names of parameters have a case
         media, *parameters = (each.strip() for each in part.split(b";"))
         if media == EVENTS:
             return not any(each in (b"q=0", b"q=0.0", b"q=0.00", b"q=0.000") for each in parameters)
