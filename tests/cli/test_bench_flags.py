@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -104,6 +105,8 @@ def test_a_flag_that_cannot_be_read_is_a_mistake_of_use(
     [
         (("nowhere.py",), "nowhere.py does not exist"),
         (("localhost:8000",), "write http://localhost:8000"),
+        (("localhost:8000/predictions/mood",), "write http://localhost:8000/predictions/mood"),
+        (("nowhere.py:Mood",), "nowhere.py does not exist"),
         (("ftp://h",), "is no URL of a server"),
         (("http://h", "--require", "p99<1"), "give its unit"),
         (("http://h", "--json", "no/such/folder/x.json"), "there is no folder"),
@@ -118,6 +121,19 @@ def test_a_mistake_is_told_in_a_sentence_before_any_load(
 ) -> None:
     assert main(["bench", *flags]) == 2
     assert words in capsys.readouterr().err
+
+
+def test_a_name_in_a_file_is_served_as_by_serve(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "app.py").touch()
+
+    def serving(target: Path, arguments: list[str]) -> None:
+        raise SetupError(f"asked to serve {target.name}")
+
+    monkeypatch.setattr(bench, "serving", serving)
+    assert main(["bench", f"{tmp_path}/app.py:Mood"]) == 2
+    assert "asked to serve app.py:Mood" in capsys.readouterr().err
 
 
 def test_the_help_lists_scenarios_and_examples(capsys: pytest.CaptureFixture[str]) -> None:

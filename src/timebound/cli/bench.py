@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import re
 import shlex
 import sys
 import tomllib
@@ -272,7 +273,7 @@ def _server(chosen: argparse.Namespace) -> Iterator[str]:
         yield chosen.target
         return
     target = Path(chosen.target)
-    if not target.exists() and ":" in chosen.target:
+    if not target.exists() and re.search(r":\d+(/|$)", chosen.target):  # a host and its port
         raise SetupError(f"{chosen.target} is neither a file nor a URL; write http://{chosen.target} for a server")
     check_target(target)
     print(f"starting {target}", file=sys.stderr)
