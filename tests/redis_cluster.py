@@ -51,6 +51,14 @@ class ClusterServers:
         return ",".join(f"127.0.0.1:{node.port}" for node in self.nodes[: self._primaries])
 
     def __enter__(self) -> Self:
+        try:
+            self._start()
+        except BaseException:
+            self._running.close()  # or those that run would be another test's trouble
+            raise
+        return self
+
+    def _start(self) -> None:
         for node in self.nodes:
             self._running.enter_context(node)
         first = self.nodes[0]
@@ -65,7 +73,6 @@ class ClusterServers:
             primary = self.nodes[number % self._primaries].ask("CLUSTER", "MYID")
             node.ask("CLUSTER", "REPLICATE", primary)
         eventually(lambda: all(self._is_well(node) for node in self.nodes))
-        return self
 
     def __exit__(self, *error: object) -> None:
         self._running.close()
