@@ -6,6 +6,7 @@ import json
 import shutil
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -96,10 +97,20 @@ def test_the_items_of_one_request_are_answered_by_one_version(tmp_path: Path) ->
     counts = {"name": "count", "datatype": "INT64", "shape": [8], "data": list(range(8))}
     with Serving(tmp_path) as serving:
         assert main(["traffic", "word", "1=1", "2=1", "--url", serving.url]) == 0
-        answers = [serving.http.post("/v2/models/word/infer", json={"inputs": [counts]}) for _ in range(40)]
-    assert [answer.status_code for answer in answers] == [200] * 40
-    told = Counter((answer.json()["model_version"], len(answer.json()["outputs"])) for answer in answers)
-    assert set(told) == {("1", 1), ("2", 2)}
+
+        def told(headers: Sequence[dict[str, str]]) -> list[tuple[str, int]]:
+            path, body = "/v2/models/word/infer", {"inputs": [counts]}
+            answers = [serving.http.post(path, json=body, headers=each) for each in headers]
+            assert [answer.status_code for answer in answers] == [200] * len(headers), answers[-1].text
+            return [(answer.json()["model_version"], len(answer.json()["outputs"])) for answer in answers]
+
+        assert set(told([{}] * 40)) == {("1", 1), ("2", 2)}
+        keys = [{"idempotency-key": f"k{number}"} for number in range(40)]
+        keyed = told(keys)
+        assert set(keyed) == {("1", 1), ("2", 2)}
+        # A retry for which nothing is stored any more
+        assert serving.operator.delete("/v1/results/word").json()["cleared"] > 0
+        assert told(keys) == keyed
 
 
 def marks(serving: Serving) -> list[tuple[str, str, str]]:

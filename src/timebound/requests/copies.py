@@ -11,6 +11,7 @@ import msgspec
 from timebound.catalogue import Lot
 from timebound.errors import CopyLost, RequestError
 from timebound.events import Compared, Events
+from timebound.requests.identity import of_request
 from timebound.types import Deliver, ModelInfo, Question, Result, Source
 
 log = logging.getLogger("timebound.requests")
@@ -29,7 +30,7 @@ class Copies:
 
     def divide(self, question: Question, lot: Lot, deliver: Deliver) -> Deliver:
         """Choose the version that answers; who is to get its result, so that copies can follow it."""
-        info = lot.draw(question.key or question.id)  # items of one request without keys have its id
+        info = lot.draw(of_request(question.key) if question.key else question.id)  # one for all items of a request
         question.served, question.version = info.name, info.version
         if not lot.shadows:
             return deliver

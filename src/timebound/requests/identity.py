@@ -35,6 +35,15 @@ class Identity:
         return f"{OURS}@{self._version}/{key}" if self._version else key, print_
 
 
+def of_request(key: str) -> str:
+    """The key of the whole request, of one that may be an item's: its key with the item's place behind it.
+
+    So `http/intake.py` makes them. A request known by its content has nothing but its own.
+    """
+    whole, _, place = key.rpartition(OURS)
+    return whole if place.isdigit() and whole else key
+
+
 def check_key(key: str) -> None:
     """Raise `BadInput` if a client cannot have this key."""
     if len(key) > MAX_KEY:
