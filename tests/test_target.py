@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -57,6 +58,17 @@ def complaint(target: Path) -> str:
     with pytest.raises(SetupError) as caught:
         load(target)
     return str(caught.value)
+
+
+def test_a_file_that_changed_within_a_second_and_kept_its_length_is_the_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    app = write(tmp_path / "app.py", ECHO)
+    first = names(app)
+    written = app.stat().st_mtime
+    os.utime(write(app, ECHO.replace("Echo", "Ohce")), (written, written))
+    assert (first, names(app)) == (["echo"], ["ohce"])
 
 
 def test_a_python_file_serves_its_model_classes(tmp_path: Path) -> None:

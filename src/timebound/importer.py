@@ -6,8 +6,9 @@ import importlib
 import importlib.util
 import sys
 import traceback
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 
 from timebound.errors import SetupError, text_of
 
@@ -15,6 +16,14 @@ _OURS = str(Path(__file__).parent)
 _app_folders: set[str] = set()
 _importing: list[Path] = []
 """The files that are being imported now."""
+
+
+class _AsWritten(SourceFileLoader):
+    """Never from `__pycache__`: a file that changed within a second and kept its length is still the old one there."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        code: CodeType = self.source_to_code(self.get_data(self.path), self.path)
+        return code
 
 
 def imported_now() -> Path | None:
@@ -50,7 +59,8 @@ def _module_of_its_own(file: Path) -> ModuleType:
     _look_beside(file.parent)
     # A name of its own, so that two apps called app.py in one folder of models do not meet in sys.modules.
     module_name = f"timebound_app_{abs(hash(str(file))):x}"
-    spec = importlib.util.spec_from_file_location(module_name, file)
+    loader = _AsWritten(module_name, str(file))
+    spec = importlib.util.spec_from_file_location(module_name, file, loader=loader)
     if spec is None or spec.loader is None:
         raise SetupError(f"{file} cannot be imported as Python")
     module = importlib.util.module_from_spec(spec)
