@@ -34,6 +34,7 @@ from benchmarks.tools.bars import Bar, judge, zero
 from benchmarks.tools.gpu_load import Seen, Target, closed, open_loop
 from benchmarks.tools.gpu_networks import jpegs
 from benchmarks.tools.gpu_serving import Killer, Serving, bound_of, command_of
+from benchmarks.tools.pauses_told import bare_clocks, longest_ms, notes, tell
 from timebound.lab.load.processes import process_tree
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -125,18 +126,12 @@ class Bench:
         """The app, ready."""
         options, log = self.options, Path(tempfile.mkstemp(prefix="gpu-", suffix=".log")[1])
         port = 8100 + os.getpid() % 800
-        command = [
-            sys.executable,
-            "-m",
-            "timebound",
-            "serve",
-            "benchmarks/serving/apps/gpu_app.py",
-            "--port",
-            str(port),
-        ]
+        pauses = Path(tempfile.mkdtemp(prefix="gpu-pauses-"))
+        command = [sys.executable, "benchmarks/tools/pauses.py", str(pauses), "serve"]
+        command += ["benchmarks/serving/apps/gpu_app.py", "--port", str(port)]
         command += ["--profiles", "none", *options.serve.split()]
         env = {"GPU_NET": options.net, "GPU_DEVICE": options.device, "GPU_MAX_BATCH": str(options.max_batch)}
-        env |= {"GPU_TRACES": str(options.traces)} if options.traces else {}
+        env |= {"GPU_TRACES": str(options.traces)} if options.traces else {"GPU_PAUSES": str(pauses)}
         begin = time.perf_counter()
         with log.open("wb") as file:
             process = subprocess.Popen(
@@ -149,7 +144,7 @@ class Bench:
             )
         try:
             self._wait(process, port, begin)
-            serving = Serving(process, port, log, time.perf_counter() - begin)
+            serving = Serving(process, port, log, time.perf_counter() - begin, pauses)
             print(f"    ready after {serving.ready_s:.1f} s", flush=True)
             yield serving
         finally:
@@ -199,7 +194,7 @@ class Bench:
                 self.note(gpu_c1_ms=self.figures["gpu_c1_p50_ms"])
             self.note(gpu_workers_lost=serving.workers_lost())
             self.note(device_p95_over_predicted=bound_of(serving.metrics(), "timebound_device_prediction_ratio", 0.95))
-            self._telling(serving)
+            serving.tell_sums()
             if "overload" in self.options.only:
                 self._overloaded(serving)
             self._hand_killed(serving)
@@ -240,8 +235,7 @@ class Bench:
     def _first_minute(self, serving: Serving) -> None:
         rate, seconds = 0.8 * self.figures.get("ceiling_128_rps", self.options.rate), self.options.minute
         target = _target(serving, DEADLINE_S)
-        seen = open_loop(target, rate, seconds, CLIENTS)
-        print(f"    {rate:.0f}/s for {seconds:g} s: {seen}", flush=True)
+        seen = self._open_loop(serving, target, rate, seconds, "gpu_first_minute")
         self.note(
             gpu_first_minute_late=seen.late + seen.total - seen.statuses[200],
             gpu_first_minute_killed=serving.workers_lost(),
@@ -249,6 +243,19 @@ class Bench:
             gpu_compiled_after_ready=serving.unprepared(),
             gpu_first_minute_p99_ms=round(seen.percentile_ms(0.99), 1),
         )
+
+    def _open_loop(self, serving: Serving, target: Target, rate: float, seconds: float, name: str) -> Seen:
+        """So many requests a second; and when answers were late, and what stood still meanwhile."""
+        since = time.monotonic()
+        with bare_clocks(serving.pauses):
+            seen = open_loop(target, rate, seconds, CLIENTS)
+        until = time.monotonic()
+        print(f"    {rate:.0f}/s for {seconds:g} s: {seen}", flush=True)
+        for line in tell(serving.pauses, seen.troubles, since, until):
+            print(f"      {line}", flush=True)
+        longest = longest_ms(notes(serving.pauses), since, until) | {"client": round(1e3 * seen.pause_s, 1)}
+        self.note(**{f"{name}_longest_pause_ms": longest})
+        return seen
 
     def overload(self) -> None:
         if "serve" not in self.options.only:  # which has had its server overloaded already
@@ -259,11 +266,10 @@ class Bench:
     def _overloaded(self, serving: Serving) -> None:
         rate = 1.5 * self._rate()
         target = _target(serving, DEADLINE_S)
-        seen = open_loop(target, rate, self.options.seconds, CLIENTS)
-        print(f"    {rate:.0f}/s: {seen}", flush=True)
+        seen = self._open_loop(serving, target, rate, self.options.seconds, "gpu_overload")
         share = round(seen.in_time / max(1, seen.total), 4)
         self.note(**{"gpu_in_time_1.5": share, "gpu_members_1.5": round(seen.mean_members, 2)})
-        self._telling(serving)
+        serving.tell_sums()
 
     def resnet18(self) -> None:
         if self.options.device != "host":
@@ -274,7 +280,7 @@ class Bench:
             self.under_way(serving, 512, "resnet18")
             spent = {name: seconds - before.get(name, 0.0) for name, seconds in serving.cores_s().items()}
             self.note(resnet18_cores={name: round(each / self.options.seconds, 2) for name, each in spent.items()})
-            self._telling(serving)
+            serving.tell_sums()
 
     def compile(self) -> None:
         """A first start compiles, the second finds the kernels on disk."""
@@ -301,19 +307,10 @@ class Bench:
         """What the server reached in this run, or is said to have reached in one before."""
         return self.reached or float(self.options.rate)
 
-    def _telling(self, serving: Serving) -> None:
-        """Sums of its own metrics: where the time of a request goes."""
-        told = serving.metrics()
-        for name, value in sorted(told.items()):
-            if name.startswith(
-                ("timebound_batch_ends", "timebound_batch_rows", "timebound_device", "timebound_worker_cpu")
-            ) and ("bucket" not in name):
-                print(f"    {name} {value:.6g}", flush=True)
-
 
 PARTS = ("ceiling", "device", "serve", "first_minute", "overload", "resnet18", "compile", "strict", "inductor", "texts")
 USUAL = PARTS[:7]
-REHEARSED = ("serve", "first_minute", "overload")
+REHEARSED = ("serve", "first_minute", "overload", "texts")
 
 
 def _environment(more: Mapping[str, str]) -> dict[str, str]:

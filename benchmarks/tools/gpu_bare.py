@@ -12,6 +12,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -282,18 +283,24 @@ def strict(options: argparse.Namespace) -> None:
         )
 
 
+def _sized(make: Callable[..., Any], options: argparse.Namespace) -> Callable[[], Any]:
+    """A network of texts in full, or a small one for machines without GPU."""
+    return partial(make, width=64, layers=1) if options.net == "small" else make
+
+
 def encoding(options: argparse.Namespace) -> None:
     """An encoder and texts of 5 to 512 tokens in batches of 1 to 32: is every shape there, how much is padding."""
-    net = tb.torch(encoder, device=options.device, dtype="float16", longest=512)
+    most = min(32, options.max_batch)
+    net = tb.torch(_sized(encoder, options), device=options.device, dtype="float16", longest=512)
     net(texts(1, 5, 512, 0))
     begin = time.perf_counter()
-    settle_all(32, 2, lambda text: print(text, flush=True))
+    settle_all(most, 2, lambda text: print(text, flush=True))
     tell("encoding_settled_s", round(time.perf_counter() - begin, 1))
     tell("encoding_notes", net.notes())
     take_usage()
     real, device_s, begin = 0, 0.0, time.perf_counter()
     for turn in range(options.repeats):
-        batch = texts(1 + turn % 32, *((5, 64), (64, 256), (256, 512))[turn % 3], turn)
+        batch = texts(1 + turn % most, *((5, 64), (64, 256), (256, 512))[turn % 3], turn)
         net(batch)
         real += int((batch != 0).sum())
         device_s += take_usage().device_s
@@ -306,7 +313,8 @@ def greedy(options: argparse.Namespace) -> None:
     """A corrector of 6 + 6 layers that writes up to 64 tokens: all its steps in one graph, beside the plain loop."""
     x = {count: texts(count, 20, 30, count) for count in (1, 10)}
     for name, graphs in (("plain", False), ("captured", True)):
-        net = tb.torch(corrector, device=options.device, dtype="float16", longest=32, graphs=graphs)
+        make = _sized(corrector, options)
+        net = tb.torch(make, device=options.device, dtype="float16", longest=32, graphs=graphs)
         net(x[1])
         begin = time.perf_counter()
         settle_all(10, 2, lambda text: print(text, flush=True))

@@ -3,13 +3,19 @@
 import asyncio
 import multiprocessing
 import random
+import re
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from benchmarks.tools.pauses_told import Trouble
+
 _MOST_CONNECTIONS = 4000
+_MOST_TROUBLES = 20_000
+_BEAT_S = 0.01
+_CODE = re.compile(rb'"code": ?"(\w+)"')
 
 
 @dataclass
@@ -26,6 +32,12 @@ class Seen:
     """Answers of any kind that came after the deadline."""
     behind: int = 0
     """Requests that the client sent more than 5 ms after their time."""
+    troubles: list[Trouble] = field(default_factory=list)
+    """What came late or was no full answer, at times of the monotonic clock."""
+    pause_s: float = 0.0
+    """The longest that a client's own loop stood still."""
+    connect_s: float = 0.0
+    """The longest that a connection took to be made: the latencies begin after it."""
 
     def add(self, other: "Seen") -> None:
         """Take in what another process has seen."""
@@ -36,6 +48,9 @@ class Seen:
         self.in_time += other.in_time
         self.late += other.late
         self.behind += other.behind
+        self.troubles += other.troubles
+        self.pause_s = max(self.pause_s, other.pause_s)
+        self.connect_s = max(self.connect_s, other.connect_s)
 
     @property
     def total(self) -> int:
@@ -61,7 +76,8 @@ class Seen:
         return (
             f"{self.rps:,.0f}/s p50 {self.percentile_ms(0.5):.2f} p99 {self.percentile_ms(0.99):.2f} ms "
             f"statuses {dict(self.statuses)} members {dict(sorted(self.members.items()))} in time {self.in_time} "
-            f"late {self.late} behind {self.behind} batch of an item {sizes:.0f}"
+            f"late {self.late} behind {self.behind} batch of an item {sizes:.0f} "
+            f"longest pause of a client {self.pause_s * 1e3:.0f} ms, longest connecting {self.connect_s * 1e3:.0f} ms"
         )
 
 
@@ -119,17 +135,34 @@ def _child(queue: Any, target: Target, how: tuple[str, float], seconds: float, n
     seen = Seen(seconds)
     drive = _closed(target, int(how[1]), seen, number) if how[0] == "closed" else _open(target, how[1], seen, number)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(drive)
+        runner.run(_beside(_beat(seen), drive))
     queue.put(seen)
+
+
+async def _beside(beat: Coroutine[Any, Any, None], drive: Coroutine[Any, Any, None]) -> None:
+    beating = asyncio.create_task(beat)
+    await drive
+    beating.cancel()
+
+
+async def _beat(seen: Seen) -> None:
+    while True:
+        due = time.perf_counter() + _BEAT_S
+        await asyncio.sleep(_BEAT_S)
+        seen.pause_s = max(seen.pause_s, time.perf_counter() - due)
 
 
 class _Connection:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
+        self.is_new = True
 
 
-async def _connect(target: Target) -> _Connection:
-    return _Connection(*await asyncio.open_connection("127.0.0.1", target.port))
+async def _connect(target: Target, seen: Seen) -> _Connection:
+    begin = time.perf_counter()
+    made = _Connection(*await asyncio.open_connection("127.0.0.1", target.port))
+    seen.connect_s = max(seen.connect_s, time.perf_counter() - begin)
+    return made
 
 
 async def _ask(connection: _Connection, request: bytes, target: Target, seen: Seen) -> bool:
@@ -138,13 +171,18 @@ async def _ask(connection: _Connection, request: bytes, target: Target, seen: Se
     connection.writer.write(request)
     head = await connection.reader.readuntil(b"\r\n\r\n")
     fields = dict(line.lower().split(b": ", 1) for line in head.split(b"\r\n")[1:] if b": " in line)
-    await connection.reader.readexactly(int(fields.get(b"content-length", b"0")))
+    body = await connection.reader.readexactly(int(fields.get(b"content-length", b"0")))
     took = time.perf_counter() - begin
     status = int(head[9:12])
     seen.latencies.append(took)
     seen.statuses[status] += 1
     if took > target.deadline_s:
         seen.late += 1
+    if (took > target.deadline_s or status != 200) and len(seen.troubles) < _MOST_TROUBLES:
+        code = _CODE.search(body) if status != 200 else None
+        said = code.group(1).decode() if code else ""
+        seen.troubles.append(Trouble(time.monotonic() - took, took, status, said, connection.is_new))
+    connection.is_new = False
     if status == 200:
         seen.in_time += took <= target.deadline_s
         members = fields.get(b"timebound-members", b"0/0").partition(b"/")[0]
@@ -157,7 +195,7 @@ async def _closed(target: Target, under_way: int, seen: Seen, number: int) -> No
     requests, stop = target.requests(), time.perf_counter() + seen.seconds
 
     async def one(offset: int) -> None:
-        connection, turn = await _connect(target), offset
+        connection, turn = await _connect(target, seen), offset
         while time.perf_counter() < stop:
             turn += 1
             try:
@@ -167,7 +205,7 @@ async def _closed(target: Target, under_way: int, seen: Seen, number: int) -> No
                 is_kept = False
             if not is_kept:
                 connection.writer.close()
-                connection = await _connect(target)
+                connection = await _connect(target, seen)
         connection.writer.close()
 
     await asyncio.gather(*(one(number * 17 + place) for place in range(under_way)))
@@ -180,7 +218,7 @@ async def _open(target: Target, rate: float, seen: Seen, number: int) -> None:
 
     async def one(request: bytes) -> None:
         try:
-            connection = idle.pop() if idle else await _connect(target)
+            connection = idle.pop() if idle else await _connect(target, seen)
             is_kept = await _ask(connection, request, target, seen)
         except (OSError, asyncio.IncompleteReadError):
             seen.statuses[0] += 1

@@ -11,18 +11,28 @@ from pathlib import Path
 
 from timebound.lab.load.processes import process_tree, stat_of
 
+_SUMS = ("timebound_batch_ends", "timebound_batch_rows", "timebound_device", "timebound_worker_cpu")
+
 
 class Serving:
     """A server under test and what it said."""
 
-    def __init__(self, process: subprocess.Popen[bytes], port: int, log: Path, ready_s: float) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], port: int, log: Path, ready_s: float, pauses: Path) -> None:
         self.process, self.port, self.log, self.ready_s = process, port, log, ready_s
+        self.pauses = pauses
+        """Where its processes note when they stood still."""
 
     def metrics(self) -> dict[str, float]:
         """Every number it tells."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=5) as answer:
             lines = [line for line in answer.read().decode().splitlines() if line and line[0] != "#"]
         return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
+
+    def tell_sums(self) -> None:
+        """Print sums of its own metrics: where the time of a request goes."""
+        for name, value in sorted(self.metrics().items()):
+            if name.startswith(_SUMS) and "bucket" not in name:
+                print(f"    {name} {value:.6g}", flush=True)
 
     def workers_lost(self) -> float:
         return sum(value for name, value in self.metrics().items() if name.startswith("timebound_worker_deaths_total"))

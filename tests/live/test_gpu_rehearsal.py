@@ -32,6 +32,8 @@ def test_the_benchmark_for_gpus_comes_to_its_end_on_the_stand_in_with_all_figure
     assert told["torch"]
     assert told["gpu_compiled_after_ready"] == 0
     assert "gpu_worker_killed_unanswered" in told
+    for load in ("first_minute", "overload"):
+        assert told[f"gpu_{load}_longest_pause_ms"].keys() == {"bare clock", "client", "gateway", "hand", "worker"}
 
 
 def test_a_bar_whose_parts_were_chosen_and_gave_no_figure_is_named() -> None:

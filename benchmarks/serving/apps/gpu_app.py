@@ -13,6 +13,7 @@ from PIL import Image
 import timebound as tb
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
+from benchmarks.tools import pauses
 from benchmarks.tools.gpu_networks import MEMBERS, jpegs, member
 
 KIND = os.environ.get("GPU_NET", "efficientnet_b0")
@@ -23,6 +24,8 @@ if "GPU_TRACES" in os.environ:
     # What every thread does, as long as the process lives: for a server that does not come up.
     trace = Path(os.environ["GPU_TRACES"]) / f"{os.getpid()}.txt"
     faulthandler.dump_traceback_later(25, repeat=True, file=trace.open("w"))
+elif "GPU_PAUSES" in os.environ:
+    pauses.watch(Path(os.environ["GPU_PAUSES"]))
 
 
 class Pictures(tb.Model):
