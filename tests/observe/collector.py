@@ -24,6 +24,7 @@ class Collector:
         self.headers: dict[str, str] = {}
         self.resource: dict[str, str] = {}
         self.spans: list[Span] = []
+        self.messages = 0
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self.url = f"http://127.0.0.1:{self._server.server_port}"
 
@@ -54,6 +55,7 @@ class Collector:
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["content-length"]))
+                collector.messages += 1
                 status = collector.answers.pop(0) if collector.answers else 200
                 if status == 200:
                     assert self.path == "/v1/traces"

@@ -131,6 +131,15 @@ def test_a_callers_trace_goes_on(collector: Collector) -> None:
     assert not collector.trace_of("uncalled")
 
 
+def test_hundreds_of_traces_go_in_one_message(collector: Collector) -> None:
+    with world(collector.url) as made:
+        for number in range(300):
+            made.answer(f"r{number}", CHOSEN)
+        until(lambda: made.traces.sent == 300)
+    assert len(collector.spans) == 300 * 8
+    assert collector.messages <= 2  # the second if the thread woke in between
+
+
 def test_what_a_collector_cannot_take_now_is_sent_again(collector: Collector) -> None:
     collector.answers = [503, 429]
     with world(collector.url) as made:

@@ -25,10 +25,14 @@ log = logging.getLogger("timebound.traces")
 
 _MOST_WAITING = 2_048
 """Requests; what comes beyond them is counted and left out."""
-_AT_ONCE = 64
-"""Requests in one message, which holds the interpreter for less than a millisecond while it is written."""
-_EVERY_S = 0.5
-_PAUSE_S = 0.05
+_AT_ONCE = 3_000
+"""Spans in one message, or hardly more: it holds the interpreter for half a millisecond while it is written."""
+_IN_A_ROW = 200
+"""Spans that are made before the event loop is let in, which waits for about as long. To let it in more often is
+dearer: while this thread waits to go on, the loop wakes it in vain at each of its system calls.
+"""
+_EVERY_S = 2.0
+_PAUSE_S = 0.4
 """Between messages while more waits."""
 _PATIENCE_S, _LAST_PATIENCE_S = 5.0, 1.0
 _AGAIN_S = (0.0, 1.0, 2.0, 4.0)
@@ -129,21 +133,22 @@ class Traces:
         while not is_last:
             is_last = self._is_over.wait(_EVERY_S)
             while not self._waiting.empty() and not (is_last and self._is_failing):
-                overs = [self._waiting.get() for _ in range(min(self._waiting.qsize(), _AT_ONCE))]
-                try:
-                    self._send(self._spans_of(overs), len(overs))
-                except Exception:
-                    log.exception("traces could not be made")
-                    self.dropped += len(overs)
+                self._send_some()
                 self._is_over.wait(_PAUSE_S)
 
-    def _spans_of(self, overs: list[_Over]) -> list[Span]:
-        ahead = self._wall() - self._now()
-        spans: list[Span] = []
-        for over in overs:
-            spans += self._spans(over, ahead)
-            time.sleep(0)  # the event loop is let in between any two
-        return spans
+    def _send_some(self) -> None:
+        ahead, spans, count = self._wall() - self._now(), list[Span](), 0
+        try:
+            while len(spans) < _AT_ONCE and not self._waiting.empty():
+                count += 1
+                before = len(spans) // _IN_A_ROW
+                spans += self._spans(self._waiting.get(), ahead)
+                if len(spans) // _IN_A_ROW > before:
+                    time.sleep(0)
+            self._send(spans, count)
+        except Exception:
+            log.exception("traces could not be made")
+            self.dropped += count
 
     def _send(self, spans: list[Span], count: int) -> None:
         for pause_s in _AGAIN_S:
