@@ -68,13 +68,6 @@ def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yesterdays]:
         yield serving
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with Browser() as browser:
-        yield browser
-        assert browser.complaints == []
-
-
 def choose(browser: Browser, **given: str) -> None:
     """Fill in the filters, and find."""
     for name, value in given.items():

@@ -25,20 +25,6 @@ def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
         yield serving
 
 
-@pytest.fixture(scope="module")
-def one_browser() -> Iterator[Browser]:
-    with Browser() as browser:
-        yield browser
-
-
-@pytest.fixture
-def browser(one_browser: Browser) -> Iterator[Browser]:
-    """The browser; whatever a test does, pages log no error and break no policy of their own."""
-    one_browser.complaints.clear()
-    yield one_browser
-    assert one_browser.complaints == []
-
-
 def violations(browser: Browser, without: str = "") -> list[Any]:
     """What axe-core finds, but for what is in one element; each with the elements that are meant."""
     assert browser.run("document.documentElement.scrollWidth <= innerWidth"), "it fits the screen"

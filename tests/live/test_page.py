@@ -49,20 +49,6 @@ def showcase() -> Iterator[Serving]:
         yield serving
 
 
-@pytest.fixture(scope="module")
-def one_browser() -> Iterator[Browser]:
-    with Browser() as browser:
-        yield browser
-
-
-@pytest.fixture
-def browser(one_browser: Browser) -> Iterator[Browser]:
-    """The browser; whatever a test does, pages log no error and break no policy of their own."""
-    one_browser.complaints.clear()
-    yield one_browser
-    assert one_browser.complaints == []
-
-
 def within(selector: str) -> str:
     """A selector inside the model that is shown."""
     return f".card:not([hidden]) {selector}"

@@ -24,20 +24,6 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
         yield serving
 
 
-@pytest.fixture(scope="module")
-def one_browser() -> Iterator[Browser]:
-    with Browser() as browser:
-        yield browser
-
-
-@pytest.fixture
-def browser(one_browser: Browser) -> Iterator[Browser]:
-    """The browser; whatever a test does, pages log no error and break no policy of their own."""
-    one_browser.complaints.clear()
-    yield one_browser
-    assert one_browser.complaints == []
-
-
 def answered(browser: Browser, demo: Serving, **look: Any) -> None:
     """Open the page, and have a sample answered."""
     browser.open(demo.url + "/", **look)
