@@ -3,16 +3,31 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from pathlib import Path
 
 import pytest
 from tests.live.gate import Gate
+from tests.order import dealt
 from tests.redis_cluster import ClusterServers
 from tests.redis_server import RedisServer
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a shell; what tests start inherits it
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Where several workers run the tests, the long ones come first."""
+    workers: int = getattr(config, "workerinput", {}).get("workercount", 1)
+    if workers > 1:
+        items[:] = dealt(items, _long_group, workers)
+
+
+def _long_group(item: pytest.Item) -> Hashable | None:
+    """Long ones of one file run in one worker, and so do those of one name: two Rays at once would be too much."""
+    marker = item.get_closest_marker("long")
+    return (marker.args or item.path) if marker is not None else None
 
 
 @pytest.fixture

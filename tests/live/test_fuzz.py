@@ -19,6 +19,7 @@ from timebound.workers.wire import MAGIC, PREFIX, FrameReader
 pytestmark = pytest.mark.live
 
 
+@pytest.mark.long
 def test_the_short_form_of_the_fuzzer_finds_no_fault(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code = fuzz.main(["--quick", "--count", "600", "--json", str(tmp_path / "fuzz.json")])
     told = capsys.readouterr().out

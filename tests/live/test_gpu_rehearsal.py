@@ -16,6 +16,7 @@ pytestmark = pytest.mark.live
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.long
 def test_the_benchmark_for_gpus_comes_to_its_end_on_the_stand_in_with_all_figures(tmp_path: Path) -> None:
     figures = tmp_path / "figures.json"
     done = subprocess.run(

@@ -108,6 +108,7 @@ class Twice(tb.Model):
 """
 
 
+@pytest.mark.long
 def test_engines_are_compared_and_the_one_that_serves_is_written(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(ONNX_APP)
     save_doubler(tmp_path / "twice.onnx")
@@ -176,6 +177,7 @@ def tuned(folder: Path, given: str) -> tuple[str, dict[str, object]]:
     return out, written
 
 
+@pytest.mark.long
 def test_modes_of_torch_are_compared_and_the_one_that_serves_is_written(tmp_path: Path) -> None:
     out, written = tuned(tmp_path, 'device="cpu"')
     if has_bf16():
@@ -186,6 +188,7 @@ def test_modes_of_torch_are_compared_and_the_one_that_serves_is_written(tmp_path
     assert "hands" not in written
 
 
+@pytest.mark.long
 def test_with_a_device_hands_are_tried_and_written(tmp_path: Path) -> None:
     out, written = tuned(tmp_path, 'device="host", dtype="float32"')
     assert "x no hands x" in out

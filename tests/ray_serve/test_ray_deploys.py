@@ -27,6 +27,7 @@ from timebound.ray.node import HAPROXY, NICENESS, OPTIMIZED
 
 pytestmark = [
     pytest.mark.live,
+    pytest.mark.long("ray"),
     pytest.mark.skipif(not is_installed(), reason="Ray is not installed: pip install 'timebound[ray]'"),
 ]
 

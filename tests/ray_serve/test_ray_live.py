@@ -20,6 +20,7 @@ from tests.redis_server import RedisServer
 
 pytestmark = [
     pytest.mark.live,
+    pytest.mark.long("ray"),
     pytest.mark.skipif(not is_installed(), reason="Ray is not installed: pip install 'timebound[ray]'"),
 ]
 
