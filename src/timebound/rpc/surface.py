@@ -17,7 +17,7 @@ from timebound.rpc.statuses import said
 from timebound.rpc.wire import LENGTH, field, varint
 from timebound.tensors.given import Infer
 from timebound.tensors.item import Data
-from timebound.tensors.pieces import at_once
+from timebound.tensors.pieces import Steps, at_once
 from timebound.tensors.request import Told
 from timebound.tensors.response import Column
 from timebound.types import ModelInfo, Question, Result
@@ -68,13 +68,19 @@ class RpcInference:
         return Asked(items_of(self._info, infer), infer.timeout_s, infer.priority, infer, hold=hold)
 
     def write(self, asked: Asked, questions: Sequence[Question], results: Sequence[Result | RequestError]) -> Reply:
+        return at_once(self.in_steps(asked, questions, results))
+
+    def in_steps(
+        self, asked: Asked, questions: Sequence[Question], results: Sequence[Result | RequestError]
+    ) -> Steps[Reply]:
         infer: Infer = asked.context
         error = first_error(results)
         if error is not None:
             return self.refuse(error, questions[0].id)
         answered = [result for result in results if isinstance(result, Result)]
         try:
-            columns = at_once(columns_of(self._info, infer, answered))
+            columns = yield from columns_of(self._info, infer, answered)
+            _check_binary(columns)
         except RequestError as different:
             return self.refuse(different, questions[0].id)
         worst = worst_of(answered)
@@ -85,6 +91,14 @@ class RpcInference:
 
     def refuse(self, error: RequestError, request_id: str) -> Reply:
         return refused(error, request_id)
+
+
+def _check_binary(columns: Sequence[Column]) -> None:
+    """Raise `RequestError` for a kept answer that is long text: it is read at once, and there is no time for that."""
+    for part, _ in columns:
+        if part.is_text:
+            detail = f"output {part.name!r} was kept as JSON for a request over HTTP and is too long to be sent by gRPC"
+            raise RequestError(f"{detail}; ask again over HTTP, or under a new key", code="key_reused")
 
 
 def refused(error: RequestError, request_id: str = "") -> Reply:

@@ -40,6 +40,14 @@ def of_bytes(body: bytes) -> bytes:
     return blake2b(body, digest_size=FINGERPRINT_BYTES).digest()
 
 
+def of_parts(*parts: bytes | memoryview) -> bytes:
+    """That of a body that lies in several places; their lengths must follow from the first."""
+    digest = blake2b(digest_size=FINGERPRINT_BYTES)
+    for part in parts:
+        digest.update(part)
+    return digest.digest()
+
+
 _SAMPLES, _SAMPLE_BYTES = 64, 1024
 
 
@@ -75,7 +83,7 @@ def _of_object(body: bytes, ignore: Collection[str]) -> bytes:
     fields = _raws.decode(body)
     names = sorted(fields) if not ignore else sorted([name for name in fields if name not in ignore])
     if len(names) > _MOST_FIELDS:
-        values = _values.decode(_readable(body))
+        values = _values.decode(readable(body))
         text = _write({name: values[name] for name in names})
         return of_bytes(b"{}" + _with_plain_numbers(text))
     has_escapes = b"\\" in body
@@ -90,8 +98,8 @@ def _of_object(body: bytes, ignore: Collection[str]) -> bytes:
     return digest.digest()
 
 
-def _readable(text: bytes | memoryview) -> bytes:
-    """The same, if its numbers can be read without much ado."""
+def readable(text: bytes | memoryview) -> bytes:
+    """The same JSON, if its numbers can be read without much ado; raises `ValueError`."""
     text = bytes(text)
     if b"0" * _LONGEST_NUMBER in text.translate(_ZEROS) or has_tiny_numbers(text):
         raise ValueError("numbers that no measurement ever gave")
@@ -112,7 +120,7 @@ def has_tiny_numbers(text: bytes) -> bool:
 
 def _rewrite(text: bytes | memoryview) -> bytes:
     """A JSON value as the fingerprint has it; raises if it cannot be read."""
-    return _with_plain_numbers(_write(_values.decode(_readable(text))))
+    return _with_plain_numbers(_write(_values.decode(readable(text))))
 
 
 def _with_plain_numbers(text: bytes) -> bytes:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Iterator
-from math import inf, isfinite, nan, prod
+from collections.abc import Iterator
+from math import nan, prod
 from types import AsyncGeneratorType, GeneratorType
 from typing import Any
 
@@ -16,10 +16,9 @@ from timebound.errors import BadInput
 from timebound.tensors.datatypes import BYTES, DTYPES, FORMATS, of_dtype
 from timebound.tensors.item import Data, Part
 from timebound.tensors.pieces import is_wasteful
+from timebound.tensors.values import NO_NUMBERS, PLAIN, joined, sayable
 
 _LENGTH = struct.Struct("<I")
-_NO_NUMBERS = {"NaN": nan, "Infinity": inf, "-Infinity": -inf}
-"""Numbers that JSON has none for, as protobuf writes them in JSON; numpy reads these texts too."""
 _encode = msgspec.json.Encoder().encode
 
 
@@ -53,20 +52,13 @@ def values_of(part: Part, data: Data) -> list[Any]:
 
 _FEW = 64
 """Numbers that are read sooner one by one than by way of an array."""
-_PLAIN: dict[str, Callable[[Data], list[Any]]] = {
-    "F": msgspec.json.Decoder(list[float]).decode,
-    "I": msgspec.json.Decoder(list[int]).decode,
-    "U": msgspec.json.Decoder(list[int]).decode,
-    "B": msgspec.json.Decoder(list[bool]).decode,
-}
-"""By the first letter of the datatype: how a flat list is read."""
 
 
 def _plain_list(part: Part, data: Data) -> list[Any] | None:
     """A flat list of numbers within their range; None for anything else."""
     datatype = "FP32" if part.datatype == "BF16" else part.datatype
     try:
-        values = _PLAIN[datatype[0]](data)
+        values = PLAIN[datatype[0]](data)
         if datatype[0] in "IU" and values:
             letter = FORMATS[datatype]
             struct.pack(f"<2{letter}", min(values), max(values))
@@ -144,8 +136,8 @@ def _from_list(part: Part, values: Any) -> Any:
 def _number(part: Part, value: Any) -> Any:
     if value is None:
         return nan
-    if isinstance(value, str) and value in _NO_NUMBERS:
-        return _NO_NUMBERS[value]
+    if isinstance(value, str) and value in NO_NUMBERS:
+        return NO_NUMBERS[value]
     if isinstance(value, int | float) and -(2**63) <= value < 2**64:
         return value
     raise BadInput(f"has values that are no {part.datatype}", field=part.name)
@@ -212,7 +204,7 @@ def written(name: str, datatype: str, value: Any, *, is_binary: bool) -> tuple[P
     if datatype == BYTES:
         return _written_elements(name, value, is_binary=is_binary)
     if not isinstance(value, np.ndarray):
-        data = struct.pack(f"<{FORMATS[datatype]}", value) if is_binary else _encode([_sayable(value)])
+        data = struct.pack(f"<{FORMATS[datatype]}", value) if is_binary else _encode([sayable(value)])
         return Part(name, datatype, [], len(data), not is_binary), data
     data = value.astype(value.dtype.newbyteorder("<"), copy=False).tobytes() if is_binary else _number_list(value)
     return Part(name, datatype, list(value.shape), len(data), not is_binary), data
@@ -221,11 +213,7 @@ def written(name: str, datatype: str, value: Any, *, is_binary: bool) -> tuple[P
 def _number_list(values: Any) -> bytes:
     is_plain = values.dtype.kind != "f" or bool(np.isfinite(values).all())
     values = values.ravel().tolist()
-    return _encode(values if is_plain else [_sayable(value) for value in values])
-
-
-def _sayable(value: float) -> Any:
-    return value if isfinite(value) else "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"  # noqa: PLR0124
+    return _encode(values if is_plain else [sayable(value) for value in values])
 
 
 def _written_elements(name: str, value: Any, *, is_binary: bool) -> tuple[Part, bytes]:
@@ -241,11 +229,6 @@ def _written_elements(name: str, value: Any, *, is_binary: bool) -> tuple[Part, 
                 return Part(name, BYTES, shape, len(data), True), data
     data = joined(one.encode("utf-8", "replace") if isinstance(one, str) else one for one in each)
     return Part(name, BYTES, shape, len(data), False), data
-
-
-def joined(each: Iterable[bytes]) -> bytes:
-    """BYTES elements as the protocol lays them out."""
-    return b"".join(piece for one in each for piece in (_LENGTH.pack(len(one)), one))
 
 
 def highest(name: str, value: Any, count: int) -> list[str]:

@@ -16,7 +16,7 @@ import msgspec
 
 from timebound.body import read_json
 from timebound.errors import RequestError
-from timebound.store.fingerprint import of_bytes, rewritten
+from timebound.store.fingerprint import of_parts, rewritten
 from timebound.tensors.asked import (
     check_names,
     check_numbers,
@@ -28,7 +28,8 @@ from timebound.tensors.asked import (
 )
 from timebound.tensors.datatypes import BYTES, FORMATS, SIZES
 from timebound.tensors.given import BRACKET, Asks, Cut, Facts, Given, Infer, wrong
-from timebound.tensors.item import Data, Head, Part, pack
+from timebound.tensors.item import Data, Head, Part, Wanted, pack
+from timebound.tensors.values import as_binary
 
 _LENGTH = struct.Struct("<I")
 
@@ -120,21 +121,35 @@ def _usual(kinds: Sequence[tuple[str, str, Sequence[int], int, bool]], is_binary
 
 
 def _print_items(cut: Infer, facts: Facts, given: Sequence[Given], count: int, more: dict[str, Any]) -> None:
-    """By values: the order of tensors and parameters makes no difference, nor does how values are written."""
+    """By values: the order of tensors and parameters makes no difference, nor how values and answers are written."""
     ignore = frozenset(facts.key_ignore)
     kept = sorted([each for each in given if each.name not in ignore], key=attrgetter("name"))
     said = {name: more[name] for name in sorted(more) if name not in ignore}
-    names = [each.name for each in given], list(more)
-    if ([each.name for each in kept], list(said)) == names and not any(each.is_text for each in given):
-        for item in cut.items:
-            item.fingerprint = of_bytes(item.body)
-        return
-    columns = [
-        [rewritten(data) for data in _columns(each, count)] if each.is_text else _columns(each, count) for each in kept
-    ]
-    bodies = _packed(cut, kept, columns, said) if kept else [pack(_head(cut, (), (), said), ())] * count
-    for item, body in zip(cut.items, bodies, strict=True):
-        item.fingerprint = of_bytes(body)
+    asked = [Wanted(each.name, False, each.classes) for each in cut.wanted]
+    if {each.name for each in asked} == set(facts.outputs) and not any(each.classes for each in asked):
+        asked = []  # all of them, as without a word
+    heads: dict[tuple[tuple[int, bool], ...], bytes] = {}
+    columns = [_columns(each, count) for each in kept]
+    for item, own in zip(cut.items, zip(*columns, strict=True) if kept else [()] * count, strict=True):
+        parts, data = [], []
+        for each, came in zip(kept, own, strict=True):
+            part, value = _as_value(each, came)
+            parts.append(part)
+            data.append(value)
+        kinds = tuple([(part.size, part.is_text) for part in parts])
+        head = heads.get(kinds)
+        if head is None:
+            head = heads[kinds] = pack(Head(parts, asked, False, said), ())
+        item.fingerprint = of_parts(head, *data)
+
+
+def _as_value(given: Given, data: Data) -> tuple[Part, Data]:
+    """An item's tensor as its fingerprint has it: in binary, if there is such a tensor."""
+    shape, is_text = given.shape[1:], given.is_text
+    if is_text:
+        binary = as_binary(given.datatype, shape, data)
+        data, is_text = (rewritten(data), True) if binary is None else (binary, False)
+    return Part(given.name, given.datatype, shape, len(data), is_text), data
 
 
 def _columns(given: Given, count: int) -> list[Data]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 import msgspec
@@ -12,6 +12,7 @@ from timebound.errors import RequestError
 from timebound.tensors.datatypes import BYTES
 from timebound.tensors.item import SHORT, SMALL, Data, Part, head_and_data, not_whole, read_head, unpack
 from timebound.tensors.pieces import PIECE, Steps, as_text, is_wasteful
+from timebound.tensors.values import in_form as as_asked
 
 _LENGTH = struct.Struct("<I")
 _encode = msgspec.json.Encoder().encode
@@ -61,6 +62,18 @@ def _as_binary(part: Part, data: Data) -> Data:
         )
     texts: list[str] = msgspec.json.decode(data)
     return b"".join(_LENGTH.pack(len(own)) + own for own in (text.encode() for text in texts))
+
+
+def in_form(columns: Sequence[Column], wanted: Mapping[str, bool], *, is_binary: bool) -> Steps[list[Column]]:
+    """The same outputs as binary data or JSON, as asked now: a kept answer is as its first asker wanted it."""
+    formed = []
+    for part, column in columns:
+        each = []
+        for data in column:
+            each.append((yield from as_asked(part, data, is_binary=wanted.get(part.name, is_binary))))
+        is_one_kind = len({own.is_text for own, _ in each}) == 1
+        formed.append((each[0][0], [data for _, data in each]) if is_one_kind else (part, column))
+    return formed
 
 
 def raw_outputs(name: str, bodies: Sequence[bytes], *, is_binary: bool) -> Steps[list[Column]]:

@@ -19,8 +19,8 @@ from timebound.tensors.given import Facts, Infer
 from timebound.tensors.item import MEDIA
 from timebound.tensors.pieces import Steps, at_once
 from timebound.tensors.request import Told, has_many_values, is_laborious, read
-from timebound.tensors.response import Column, of_one, outputs_of, raw_outputs, response
-from timebound.types import Body, ModelInfo, Quality, Question, Result
+from timebound.tensors.response import Column, in_form, of_one, outputs_of, raw_outputs, response
+from timebound.types import Body, ModelInfo, Quality, Question, Result, Source
 
 READER = "timebound.tensors.request"
 _LIGHT_ELEMENTS = 16_000
@@ -118,7 +118,7 @@ class OpenInference:
         first = answered[0]
         version = first.version or questions[0].version or self._info.version
         try:
-            if len(answered) == 1 and first.outcome.media == MEDIA:
+            if len(answered) == 1 and first.outcome.media == MEDIA and first.source is Source.COMPUTED:
                 body, head_size = of_one(first.outcome.body, self._info.base, version, infer.id)
             else:
                 columns = yield from columns_of(self._info, infer, answered)
@@ -159,7 +159,11 @@ def _as_text(value: Any) -> str:
 def columns_of(info: ModelInfo, infer: Infer, answered: Sequence[Result]) -> Steps[list[Column]]:
     """The outputs of all items; raises `RequestError` if they do not fit together."""
     if answered[0].outcome.media == MEDIA:
-        return outputs_of([each.outcome.body for each in answered])
+        columns = outputs_of([each.outcome.body for each in answered])
+        if all(each.source is Source.COMPUTED for each in answered):
+            return columns
+        forms = {each.name: each.is_binary for each in infer.wanted}
+        return (yield from in_form(columns, forms, is_binary=infer.is_binary))
     wanted = infer.wanted[0] if infer.wanted else None
     is_binary = infer.is_binary if wanted is None else wanted.is_binary
     name = info.outputs[0].name if info.outputs else "answer"
