@@ -13,10 +13,9 @@ A prediction is a product of parts that change at different speeds:
 * **crowd**: batches on neighbouring slots slow each other down; relative to running alone.
 
 The 95 % and 5 % quantiles of actual / predicted over the last 64 batches say how far to trust it: `safe` multiplies
-what must fit before a deadline, `fast` decides what cannot. One straggler moves neither drift nor shape; two in a row
-are news. Where the backend runs some sizes only, a batch is known under, and costs, the next size up.
-
-The fit is in `shape.py`, what outlives a restart in `saved.py`; a plain request enters neither.
+what must fit before a deadline, `fast` decides what cannot. One straggler, and what a machine that stood still held up
+beside it, moves neither drift nor shape; two in a row are news. Where the backend runs some sizes only, a batch is
+known under, and costs, the next size up. The fit is in `shape.py`, what outlives a restart in `saved.py`.
 """
 
 from __future__ import annotations
@@ -92,7 +91,7 @@ class Estimate:
         self._ordered: list[float] = []
         for ratio in (1.0 - FIRST_SPREAD, 1.0 + FIRST_SPREAD):
             self._remember(ratio)
-        self._suspicious: set[tuple[int, int, int]] = set()  # (batch, length, member) whose last time was far off
+        self._suspicious: dict[tuple[int, ...], float] = {}  # (batch, length, member) far off last time: since when
         self._known: dict[tuple[int, float], float] = {}  # (batch, size) -> seconds; kept until the next fit
 
     # ------------------------------------------------------------------ asking
@@ -172,9 +171,10 @@ class Estimate:
             self.forget_shape()
 
     def observe(
-        self, batch: int, size: float, seconds: float, member: int = 0, busy: int = 1, *, is_first: bool = False
-    ) -> bool:
-        """One member took `seconds` on a batch of items padded to `size`, with `busy` slots in use.
+        self, batch: int, size: float, seconds: float, member: int = 0, busy: int = 1, *, is_first: bool = False,
+        began: float = math.inf,
+    ) -> bool:  # fmt: skip
+        """One member took `seconds` from `began` on a batch of items padded to `size`, with `busy` slots in use.
 
         `is_first`: its worker had never run such a batch. Whether it was taken for an accident, and not learned from.
         """
@@ -191,7 +191,7 @@ class Estimate:
         cell = shape.cells.get(key)
         if is_first or member in self.known_members:  # else nothing was predicted
             ratio = seconds / self.predict(batch, size, member, busy)
-            if self._is_straggler(ratio, cell, (*key, member), is_first=is_first):
+            if self._is_straggler(ratio, cell, (*key, member), began, began + seconds, is_first=is_first):
                 if not is_first:
                     self._remember(STRAGGLER)  # it counts as slow, but how slow says nothing about the others
                     self.recent.append((batch, size, member, busy, seconds))
@@ -219,15 +219,15 @@ class Estimate:
         return False
 
     def _is_straggler(
-        self, ratio: float, cell: list[float] | None, where: tuple[int, int, int], *, is_first: bool
+        self, ratio: float, cell: list[float] | None, at: tuple[int, ...], began: float, now: float, *, is_first: bool
     ) -> bool:
-        """The first time that is far too long is taken for an accident, the second in a row for the truth."""
+        """A time far too long is an accident that holds up all who run; the next that began later is the truth."""
         if 1.0 / STRAGGLER <= ratio <= STRAGGLER:
-            self._suspicious.discard(where)
+            self._suspicious.pop(at, None)
             return False
         is_slow, is_guess = ratio > STRAGGLER, cell is not None and cell[0] < 1.0  # nobody has measured it yet
-        if (is_first and is_slow) or (where not in self._suspicious and not is_guess):
-            self._suspicious.add(where)
+        if (is_first and is_slow) or not (is_guess or began >= self._suspicious.get(at, math.nan)):
+            self._suspicious.setdefault(at, now)
             return is_slow
         return False
 

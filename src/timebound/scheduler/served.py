@@ -252,13 +252,13 @@ class InFlight:
         served.ran.add(items)
         if batch.is_at_once and batch.members_done == 0 and members == served.spec.members:
             return  # its members ran side by side; how long that takes says nothing about a busy server
-        estimate, first = served.estimate, batch.members_done
+        estimate, first, began = served.estimate, batch.members_done, batch.stage_started
         is_first = batch.is_first and items * batch.size > 1.0  # one item has run in every worker, at its warm-up
         if is_first:
             served.first_times.append(now - batch.started)
         is_accident = False
         for member, part_s in enumerate(estimate.divided(seconds, items, first, members), first):
-            is_accident |= estimate.observe(items, batch.size, part_s, member, busy, is_first=is_first)
+            is_accident |= estimate.observe(items, batch.size, part_s, member, busy, is_first=is_first, began=began)
         if is_first and is_accident and seconds > BATCH_SHARE * served.spec.deadline_s:
             served.is_slow_at_first = True
 

@@ -1,0 +1,95 @@
+"""A machine that stood still for a moment holds up all that run; who comes afterwards is not refused for it."""
+
+from __future__ import annotations
+
+import heapq
+import random
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from timebound.scheduler import ModelSpec, Scheduler, Ticket
+from timebound.scheduler.estimate import Estimate
+
+DEADLINE_S = 0.4
+STALLED_AT, UNTIL = 5.0, 10.0
+
+
+def usual_s(batch: int) -> float:
+    return 0.02 + 0.004 * batch
+
+
+class Refused(NamedTuple):
+    """How many were refused who came after the stall, and how long afterwards the last of them."""
+
+    many: int
+    last_s: float
+
+
+def stalled(seed: int, rate: float, slots: int, stall_s: float) -> Refused:
+    """Some seconds of Poisson arrivals; once gateway and workers stand still together."""
+    rng, scheduler = random.Random(seed), Scheduler(0.01)
+    scheduler.add_model(ModelSpec("model", deadline_s=DEADLINE_S, max_batch=64))
+    scheduler.set_slots(slots)
+    moves: list[tuple[float, int, Any]] = []
+    at, number, refused, goes_on = 0.0, 0, [], STALLED_AT + stall_s
+    while at < UNTIL:
+        at += rng.expovariate(rate)
+        number += 1
+        heapq.heappush(moves, (max(at, goes_on) if at >= STALLED_AT else at, number, at))
+    while moves:
+        now, place, move = heapq.heappop(moves)
+        if isinstance(move, float):
+            verdict = scheduler.offer(Ticket(place, "model", move + DEADLINE_S, move), now)
+            refused += [now] * (verdict is not None and move >= goes_on)
+        else:
+            scheduler.batch_done(move, now - move.started, now)
+        while (batch := scheduler.take(now)) is not None:
+            number += 1
+            end = now + usual_s(len(batch)) * rng.lognormvariate(0.0, 0.05)
+            heapq.heappush(moves, (end + stall_s * (now < STALLED_AT < end), number, batch))
+        refused += [now for aside in scheduler.set_aside() if aside.ticket.arrived >= goes_on]
+    return Refused(len(refused), max(refused, default=goes_on) - goes_on)
+
+
+@pytest.mark.parametrize("slots", [1, 2, 4])
+@pytest.mark.parametrize("load", [0.2, 0.4, 0.7])
+def test_after_a_stall_of_a_second_nobody_is_refused_for_longer_than_the_queue_takes(slots: int, load: float) -> None:
+    rate = load * slots * 32 / usual_s(32)
+    found = [stalled(seed, rate, slots, 1.0) for seed in range(8)]
+    assert max(one.last_s for one in found) < 0.6
+
+
+@given(
+    slots=st.integers(2, 8),
+    stall_s=st.floats(0.2, 5.0),
+    batches=st.lists(st.sampled_from([1, 2, 4, 8]), min_size=2, max_size=8),
+)
+@settings(max_examples=50, deadline=None)
+def test_what_a_stall_held_up_together_changes_no_prediction(slots: int, stall_s: float, batches: list[int]) -> None:
+    estimate, now = Estimate(max_batch=64), 0.0
+    for _ in range(20):
+        for batch in (1, 2, 4, 8):
+            estimate.observe(batch, 1.0, usual_s(batch), began=now)
+            now += usual_s(batch)
+    before = [estimate.predict(batch, 1.0) for batch in (1, 2, 4, 8)]
+    for place, batch in enumerate(batches[:slots]):
+        estimate.observe(batch, 1.0, usual_s(batch) + stall_s, began=now - 0.001 * place)
+    assert [estimate.predict(batch, 1.0) for batch in (1, 2, 4, 8)] == before
+
+
+@given(factor=st.floats(3.0, 30.0), slots=st.integers(1, 4))
+@settings(max_examples=30, deadline=None)
+def test_a_machine_that_stays_slow_is_believed_once_each_slot_has_said_so_twice(factor: float, slots: int) -> None:
+    estimate, now = Estimate(max_batch=64), 0.0
+    for _ in range(40):
+        estimate.observe(4, 1.0, usual_s(4), began=now)
+        now += usual_s(4)
+    slow_s = factor * usual_s(4)
+    for _ in range(3):
+        for place in range(slots):
+            estimate.observe(4, 1.0, slow_s, began=now + 0.001 * place)
+        now += slow_s + 0.001 * slots
+    assert estimate.predict(4, 1.0) == pytest.approx(slow_s, rel=0.5)
