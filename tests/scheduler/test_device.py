@@ -23,6 +23,7 @@ FIVE = ModelSpec(
     "model", 1.0, 5, max_batch=128, batch_sizes=LADDER,
     step_s=tuple(tuple(gpu_s(size) / 5 for size in LADDER) for _ in range(5)), together_s=(0.0015, 0.0018, 0.0025),
 )  # fmt: skip
+QUICK = ModelSpec("model", 0.25, max_batch=128, batch_sizes=LADDER, step_s=(tuple(map(gpu_s, LADDER)),))
 
 
 class World:
@@ -231,3 +232,52 @@ def test_a_new_worker_brings_its_own_measurements() -> None:
     world.scheduler.add_model(slower)
     world.ask(64, now)
     assert world.scheduler.view(now).lanes[0].estimate.predict(64, 1.0) == pytest.approx(2 * gpu_s(64), rel=1e-6)
+
+
+def _apart(world: World, count: int, now: float, apart_s: float, deadline_s: float = 0.25) -> float:
+    """So many, alone, that take so long besides the device; when they are done."""
+    world.ask(count, now, deadline_s)
+    batch = world.take(now)
+    end = now + apart_s + gpu_s(batch.step) + FINISH_S * len(batch)
+    world.done(batch, end)
+    return end
+
+
+def test_a_slow_first_batch_turns_nobody_away_for_longer_than_the_next_one_takes() -> None:
+    world = World(QUICK)
+    now = _apart(world, 1, 0.0, 0.24)
+    world.ask(42, now, 0.25)
+    tried = world.take(now)
+    assert tried.reason == "long_shot", "nothing else runs, so nothing is lost by trying"
+    world.done(tried, now + 0.005 + gpu_s(1))
+    assert len(world.take(now + 0.005 + gpu_s(1))) == 41
+
+
+def test_many_who_come_after_single_ones_are_not_taken_for_as_many_times_as_slow() -> None:
+    world = World(QUICK)
+    now = 0.0
+    for _ in range(50):
+        now = _apart(world, 1, now, 0.003)
+    world.ask(128, now, 0.25)
+    assert len(world.take(now)) == 128
+
+
+def test_a_pause_of_a_worker_in_the_middle_is_an_accident() -> None:
+    world = World(QUICK)
+    now = 0.0
+    for count in 10 * (8, 64, 128):
+        now = _apart(world, count, now, PREPARE_S * count)
+    now = _apart(world, 64, now, 1.0)
+    world.ask(128, now, 0.1)
+    assert len(world.take(now)) == 128
+
+
+def test_preparing_that_becomes_slow_for_good_is_learned() -> None:
+    world = World()
+    now = 0.0
+    for count in 10 * (32, 64, 128):
+        now = _apart(world, count, now, PREPARE_S * count, 1.0)
+    for count in 20 * (32, 64, 128):
+        now = _apart(world, count, now, 20 * PREPARE_S * count, 1.0)
+    world.ask(128, now, 0.15)
+    assert world.take(now).reason == "long_shot", "128 take 0.26 s to prepare"

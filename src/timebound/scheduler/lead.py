@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from timebound.scheduler.shape import CELL_RATE
+from timebound.scheduler.estimate import STRAGGLER
+from timebound.scheduler.shape import CELL_RATE, UNKNOWN_S
 
 SURE = 2.0  # mean deviations above what is expected: a batch that comes too late leaves the device idle
 
@@ -13,6 +14,9 @@ class Lead:
     __slots__ = ("_apart", "_both", "_count", "_deviation", "_items", "_seconds")
 
     def __init__(self) -> None:
+        self._forget()
+
+    def _forget(self) -> None:
         self._count = 0
         self._items = self._seconds = 0.0  # means
         self._apart = self._both = 0.0  # variance of the items, and covariance with the seconds
@@ -23,8 +27,16 @@ class Lead:
         return self._count > 0
 
     def observe(self, items: int, seconds: float) -> None:
-        """A batch of so many items took so long."""
+        """A batch of so many items took so long.
+
+        One that takes far more met an accident (a process's first use, a pause), and is believed in part: what lasts is
+        learned even so. One that takes far less than the first few says that those did.
+        """
+        if 0 < self._count < 1.0 / CELL_RATE and STRAGGLER * seconds + UNKNOWN_S < self._line(items):
+            self._forget()
         if self._count:
+            usual_s = max(UNKNOWN_S, self._line(items), self._seconds * items / self._items)
+            seconds = min(seconds, STRAGGLER * usual_s)
             self._deviation += CELL_RATE * (abs(seconds - self._line(items)) - self._deviation)
         self._count += 1
         rate = max(CELL_RATE, 1.0 / self._count)
@@ -40,9 +52,9 @@ class Lead:
 
     def _line(self, items: int) -> float:
         further = items - self._items
-        in_proportion = self._seconds / self._items
+        # Of one size only nobody knows how much is the same for all, and the next batch tells. In proportion, a hundred
+        # items would be expected to take as many round trips: none could be in time, so none would run, and none tell.
+        slope = 0.0
         if self._apart > 1.0:
-            slope = min(max(0.0, self._both / self._apart), in_proportion)
-        else:  # one size only: nobody knows how much of it is the same for all
-            slope = in_proportion if further > 0 else 0.0
+            slope = min(max(0.0, self._both / self._apart), self._seconds / self._items)
         return self._seconds + slope * further

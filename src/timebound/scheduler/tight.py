@@ -13,6 +13,7 @@ from timebound.scheduler.ticket import Ticket
 class View(Protocol):
     """What these look at; the policy's view."""
 
+    now: float
     start: float
     margin: float
     lanes: list[LaneView]
@@ -84,7 +85,8 @@ def long_shot(view: View) -> tuple[LaneView, Ticket] | None:
         for queue in lane.lane.queues:
             deadline, _, ticket = queue.by_deadline.at(queue.first_due_after(queue.by_deadline.last[0]))
             latest = deadline - view.margin - lane.seconds(1)
-            may_find_out = (lane.is_in_doubt or not view.residuals) and view.slack(deadline) > 0.0
+            # Not by `start`: that is an estimate as well, of what a device's batches need besides it.
+            may_find_out = (lane.is_in_doubt or not view.residuals) and deadline - view.margin > view.now
             if (latest >= view.start or may_find_out) and latest > best_latest:
                 best, best_latest = (lane, ticket), latest
     return best
