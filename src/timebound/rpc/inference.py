@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import grpc
 
@@ -18,13 +20,16 @@ from timebound.http.intake import Intake
 from timebound.http.routes import Route
 from timebound.http.surfaces.base import Reply
 from timebound.rpc.callers import Caller, Callers
-from timebound.rpc.calls import Reading, refuse
+from timebound.rpc.calls import Reading, broken, refuse
 from timebound.rpc.reader import Named, named
 from timebound.rpc.statuses import Metadata, by_number
 from timebound.rpc.stream import Asked, Stream
 from timebound.rpc.surface import RpcInference, refused
+from timebound.rpc.together import Together
 from timebound.rpc.wire import packing_of, peeked, unpacked_if_light
 from timebound.types import ModelInfo
+
+log = logging.getLogger("timebound.rpc")
 
 
 class RpcRoutes:
@@ -47,6 +52,15 @@ class RpcRoutes:
     def find(self, name: Named) -> Route | None:
         """Who is asked."""
         return self._by_name.get((name.model, name.version))
+
+
+class _Heard(NamedTuple):
+    """A message that is here, and who sent it."""
+
+    caller: Caller
+    message: bytes
+    hold: Hold | None
+    is_in_stream: bool = False
 
 
 class Inference:
@@ -77,6 +91,7 @@ class Inference:
         self.calls = 0
         """Calls that are open."""
         self._streams = 0
+        self._together = Together(intake.clock)
 
     def methods(self) -> dict[str, Any]:
         """What to mount, by name. ModelInfer reads its message itself: who may not ask need not be heard out."""
@@ -92,8 +107,8 @@ class Inference:
         try:
             caller = self._callers.of(context)
             with self._seat(caller.address):
-                message, hold = await self._reading.read(context)
-                asked = self._ask(message, caller, hold)
+                asked = Asked()
+                self._gather(asked, _Heard(caller, *await self._reading.read(context)))
                 status, head, body = await asked.done
             metadata = _metadata(head)
         except RequestError as error:
@@ -130,35 +145,44 @@ class Inference:
         hold.stand_for(len(body))
         context.add_done_callback(lambda _: hold.stand_for(0))
 
-    def _ask(self, message: bytes, caller: Caller, hold: Hold | None, *, is_stream: bool = False) -> Asked:
-        """Ask what a message asks; a reply comes in any case."""
-        asked = Asked()
+    def _gather(self, asked: Asked, heard: _Heard) -> None:
+        """Ask what a message asks, together with those that come about now; a reply comes in any case."""
+        self._together.take(partial(self._ask, asked, heard))
+
+    def _ask(self, asked: Asked, heard: _Heard, waited_s: float) -> None:
+        if asked.done.done():
+            return  # its caller has left
         try:
-            headers = caller.headers
-            beginning = message
-            if packing := packing_of(message):
-                plain = unpacked_if_light(message, packing)
-                if plain is None:
-                    headers = [*headers, (b"content-encoding", packing.encode())]
-                    beginning = peeked(message, packing)
-                else:
-                    message = beginning = plain
-            asked.name = named(beginning)
-            route = self._routes.find(asked.name)
-            if route is None:
-                raise self._unknown(asked.name, caller)
-            left_s = caller.left_s()
-            if left_s is not None and (not is_stream or left_s < route.deadline_s):
-                headers = [*headers, (b"timebound-timeout-ms", b"%f" % (left_s * 1e3))]
-            asked.may_leave(
-                self._intake.take(
-                    route, headers, message, asked.respond, client=caller.client, hold=hold, address=caller.address
-                )
-            )
+            self._take(asked, heard, waited_s)
         except RequestError as error:
             self._events.emit(TurnedAway(error.code))
             asked.respond(*refused(error))
-        return asked
+        except Exception:
+            log.exception("a call broke")
+            asked.respond(*refused(broken()))
+
+    def _take(self, asked: Asked, heard: _Heard, waited_s: float) -> None:
+        caller, message = heard.caller, heard.message
+        headers, beginning = caller.headers, message
+        if packing := packing_of(message):
+            plain = unpacked_if_light(message, packing)
+            if plain is None:
+                headers = [*headers, (b"content-encoding", packing.encode())]
+                beginning = peeked(message, packing)
+            else:
+                message = beginning = plain
+        asked.name = named(beginning)
+        route = self._routes.find(asked.name)
+        if route is None:
+            raise self._unknown(asked.name, caller)
+        left_s = caller.left_s()
+        if left_s is not None and (not heard.is_in_stream or left_s < route.deadline_s):
+            headers = [*headers, (b"timebound-timeout-ms", b"%f" % ((left_s + waited_s) * 1e3))]
+        leave = self._intake.take(
+            route, headers, message, asked.respond,
+            client=caller.client, hold=heard.hold, age_s=waited_s, address=caller.address,
+        )  # fmt: skip
+        asked.may_leave(leave)
 
     def _unknown(self, name: Named, caller: Caller) -> RequestError:
         try:
@@ -186,14 +210,14 @@ class Inference:
             self._streams -= 1
 
     def _heard(self, message: bytes, caller: Caller) -> Asked:
+        asked = Asked()
+        self.calls += 1
         try:
             hold = self._reading.hold(message)
         except RequestError as error:
-            asked = Asked()
             asked.respond(*refused(error))
         else:
-            asked = self._ask(message, caller, hold, is_stream=True)
-        self.calls += 1
+            self._gather(asked, _Heard(caller, message, hold, is_in_stream=True))
         asked.done.add_done_callback(self._is_done)
         return asked
 
