@@ -85,6 +85,38 @@ def test_of_a_kind_that_nobody_survives_one_is_tried_now_and_then() -> None:
     assert [die(world, poison(number)) for number in range(30, 33)] == [1, 0, 0]
 
 
+def test_those_that_were_lost_and_had_no_time_to_be_tried_alone_are_no_survivors() -> None:
+    world = world_with_workers()
+    for number in range(2):
+        world.down("b1")
+        world.submit(poison(number), *map(innocent, range(7)), timeout_s=1.0)
+        world.loop.run_due()
+        assert len(world.running["a1"]) > 1
+        world.down("a1")
+        world.loop.advance(2.0)
+        world.up("a1", "b1")
+        serve(world, *map(innocent, range(20 + 10 * number, 30 + 10 * number)))
+    tried = [die(world, poison(number)) for number in range(10, 16)]
+    assert tried == [2, 1, 0, 0, 0, 0]
+
+
+def test_those_that_were_given_up_before_they_ran_are_no_survivors() -> None:
+    world = world_with_workers()
+    for number in range(0, 50, 10):
+        world.down("b1")
+        world.submit(poison(number), *map(innocent, range(7)), timeout_s=1.0)
+        if world.attempts[poison(number)].request.is_kin:
+            break
+        world.loop.run_due()
+        assert len(world.running["a1"]) > 1
+        world.down("a1")
+        world.submit(*(poison(number + place) for place in range(1, 10)), timeout_s=1.0)  # no worker is up
+        world.loop.advance(2.0)
+        world.up("a1", "b1")
+        serve(world, *map(innocent, range(20 + number, 50 + number)))
+    assert number < 40, "though one of ten was lost, it is known that none was answered"
+
+
 def test_a_kind_that_kills_no_more_is_served_again() -> None:
     world = world_with_workers()
     for number in range(3):

@@ -323,7 +323,7 @@ class Dispatcher(Staff):
 
     def _free(self, slot: Slot, sent: Sent) -> None:
         """Its batch is over. The slot takes the next one, unless it was to leave after this."""
-        if self._losses.suspects:
+        if self._losses.suspects or self._losses.traits:
             self._losses.clear(sent.requests)
         batch, ran = sent.batch, self._floor.ran[self._slots.worker_of(slot)]
         items, info = batch.inferred or 0, batch.served.spec

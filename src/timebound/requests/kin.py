@@ -2,7 +2,7 @@
 
 Somebody who changes one field each time sends bodies that nobody has met. Of each batch that was lost every item has
 its share of the blame; who is proven guilty has all of it, and who is answered none. What they share is counted, for
-them and for all that came since. A trait tells where far more blame comes together than elsewhere. Whoever shares most
+them and for all that ran since. A trait tells where far more blame comes together than elsewhere. Whoever shares most
 of what tells with one of the last that were blamed is of its kind, and a suspect from the start: it runs alone, in
 the worker that is kept for suspects, and takes no other request with it. One trait of several is not enough: the
 innocent may come to share it at any time, all at once.
@@ -22,12 +22,12 @@ from timebound.types import Body
 
 ENOUGH, ENOUGH_ALONE = 1.5, 0.99
 """So much blame a trait has before it counts, where one request can bring 1: one may have it by chance. If somebody was
-lost alone with it, once so many came since that it is known what others have:"""
+lost alone with it, once so many ran since that it is known what others have:"""
 MANY = 8
 SELDOM = 0.01
 """Or if nobody with it was answered, several times, which would hardly be so by chance: it has this probability."""
 SHARE, TIMES = 0.5, 5.0
-"""Of those who came with a trait, so many were guilty, or so many times as many as of all requests: what the innocent
+"""Of those who ran with a trait, so many were guilty, or so many times as many as of all requests: what the innocent
 have as well says nothing."""
 ALIKE = 0.5
 """Who has so many of one's telling traits is of its kind."""
@@ -56,10 +56,10 @@ class Likeness(enum.Enum):
 
 
 class _Trait(msgspec.Struct):
-    since: float
     until: float
     blame: float = 0.0
-    came: int = 0
+    ran: int = 0
+    """So many with it were answered or lost; who was given up before it ran tells nothing."""
     lost: int = 0
     times: int = 0
     """At how many losses so many with it were lost."""
@@ -85,7 +85,7 @@ class Kin:
         every = self.traits.get(_all(request))
         if every is None:
             return Likeness.NONE
-        share = min(SHARE, TIMES * every.blame / max(1, every.came))
+        share = min(SHARE, TIMES * every.blame / max(1, every.ran))
         own: list[_Trait] = []
         telling: set[bytes] = set()
         for name in traits_of(request):
@@ -99,9 +99,7 @@ class Kin:
                     telling.add(name)
         likeness = self._likeness(telling, every, share, now) if telling else Likeness.NONE
         if likeness is not Likeness.DEADLY:
-            every.came += 1
-            for trait in own if likeness is Likeness.NONE else ():
-                trait.came += 1  # of its kin only those that are answered or lost: some have no time to be tried
+            request.traits = (*own, every)
             for name in telling if likeness is Likeness.KIN else ():
                 self.traits[name].tried = now
         return likeness
@@ -115,7 +113,7 @@ class Kin:
             missing = sum(name not in own and self._is_expected(name, every, share) for name in profile)
             if len(common) >= ALIKE * (len(common) + missing):
                 traits = [self.traits[name] for name in common]
-                is_sure = any(t.blame >= SURE and t.blame >= SURE_SHARE * t.came for t in traits)
+                is_sure = any(t.blame >= SURE and t.lost >= SURE_SHARE * t.ran for t in traits)
                 is_tried = max(trait.tried for trait in traits) > now - TRIED_S
                 return Likeness.DEADLY if is_sure and is_tried else Likeness.KIN
         return Likeness.NONE
@@ -134,37 +132,37 @@ class Kin:
         own = traits_of(request)
         self._profiles.append(own)
         for name in (*own, _all(request)):
-            trait = self.traits.setdefault(name, _Trait(now, now))
+            trait = self.traits.setdefault(name, _Trait(now))
             trait.blame += more
             trait.is_alone |= share == 1.0
             trait.lost += is_first
             trait.times += is_first and (not trait.times or trait.lost_at != now)
             trait.lost_at = now
-            # Else it was counted when it came.
-            trait.came += is_first and (request.arrived <= trait.since or (request.is_kin and name != _all(request)))
+            trait.ran += is_first
             trait.until, trait.tried = now + KEPT_S, now
             self.traits.move_to_end(name)
         while len(self.traits) > MOST_TRAITS:
             self.traits.popitem(last=False)
 
-    def clear(self, request: Request) -> None:
-        """It has been answered: whatever was held against it was not its doing."""
+    def answered(self, request: Request) -> None:
+        """It ran, and its worker lives: whatever was held against it was not its doing."""
         less, request.blame = request.blame, 0.0
-        for name in traits_of(request) if request.is_kin and not less else ():
-            if (trait := self.traits.get(name)) is not None:
-                trait.came += 1
-        for name in (*traits_of(request), _all(request)) if less else ():
+        if not less:
+            for trait in request.traits:
+                trait.ran += 1
+            return
+        for name in (*traits_of(request), _all(request)):
             if (trait := self.traits.get(name)) is not None:
                 trait.blame -= less
                 trait.lost -= 1
 
 
 def _tells(trait: _Trait, every: _Trait, share: float) -> bool:
-    is_never_answered = trait.times > 1 and trait.lost >= SURE_SHARE * trait.came
-    if is_never_answered and (every.lost / max(1, every.came)) ** trait.times <= SELDOM:
+    is_never_answered = trait.times > 1 and trait.lost >= SURE_SHARE * trait.ran
+    if is_never_answered and (every.lost / max(1, every.ran)) ** trait.times <= SELDOM:
         return True
-    enough = ENOUGH_ALONE if trait.is_alone and every.came >= MANY else ENOUGH
-    return trait.blame >= enough and trait.blame >= share * trait.came
+    enough = ENOUGH_ALONE if trait.is_alone and every.ran >= MANY else ENOUGH
+    return trait.blame >= enough and trait.blame >= share * trait.ran
 
 
 def _all(request: Request) -> bytes:

@@ -144,7 +144,7 @@ class Losses:
             if request.is_suspect or request.losses:
                 request.is_suspect = False
                 self._quarantine.clear(mark_of(request))
-                self._kin.clear(request)
+            self._kin.answered(request)
 
     def _is_row(self, loss: Loss) -> bool:
         """Whether workers are lost by what they run again and again: one such loss may be an accident."""

@@ -70,7 +70,8 @@ class Request(Ticket, kw_only=True, eq=False):
     kept: Quality | None = None
     """What the store has been given of it."""
     blame: float = 0.0
-    """Its share in the loss of batches, as `kin.py` counts it; 1 if it is proven guilty."""
+    traits: Any = ()
+    """For `kin.py`: its share in the loss of batches, 1 if proven guilty; those of its traits that were known."""
     is_copy: bool = False
     """Whether its answer is only compared with another's."""
     is_fetched: bool = False
