@@ -265,6 +265,15 @@ def test_counts_by_minute_take_their_part_of_the_limit_and_no_more(tmp_path: Pat
     assert left[1] == 19_999
 
 
+@pytest.mark.parametrize("count", [1, 31, 32, 33, 64, 100])
+def test_however_many_come_at_once_each_is_written_in_its_place(tmp_path: Path, count: int) -> None:
+    ledger = Ledger(tmp_path, most_bytes=10**9, most_s=1e6)
+    ledger.write([outcome(str(number), b"x") for number in range(count)], [], NOON)
+    ledger.close()
+    assert ledger.kept == count
+    assert [row["request"] for row in History(tmp_path).each(filter_of({}))] == [str(n) for n in range(count)]
+
+
 def test_a_file_that_somebody_else_took_away_is_begun_anew(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path, most_bytes=10**9, most_s=1e6)
     ledger.write([outcome("one", b"")], [], NOON)

@@ -16,6 +16,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,10 @@ in_time INTEGER, ms REAL, PRIMARY KEY (minute, model, version, quality, source, 
 _MAKE_FEEDBACK = """
 CREATE TABLE IF NOT EXISTS feedback (model, key, verdict, label, at REAL, client, PRIMARY KEY (model, key));
 """
+_ROWS = 32
+"""In one statement."""
+_PLACES = f"({','.join('?' * len(OUTCOMES))})"
+_ADD_OUTCOME, _ADD_OUTCOMES = (f"INSERT INTO outcomes VALUES {','.join([_PLACES] * rows)}" for rows in (1, _ROWS))
 _ADD_MINUTE = """
 INSERT INTO minutes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
 count = count + excluded.count, in_time = in_time + excluded.in_time, ms = ms + excluded.ms
@@ -70,6 +75,9 @@ _DROP_MINUTES = """
 DELETE FROM minutes WHERE minute <= (SELECT minute FROM minutes ORDER BY minute
 LIMIT 1 OFFSET (SELECT count(*) / 10 FROM minutes))
 """
+
+_Statement = tuple[str, Iterable[tuple[Any, ...]]]
+"""With the values of each time that it is run."""
 
 
 def open_file(file: Path, make: str) -> sqlite3.Connection:
@@ -142,20 +150,20 @@ class Ledger:
     def write(self, rows: Sequence[tuple[Any, ...]], minutes: Iterable[tuple[Any, ...]], now: float) -> None:
         """Add outcomes and counts; what was kept when it fails is in `kept`."""
         for part in _parts(rows, self._full // _AT_ONCE):
-            _in_one(self._present(now), f"INSERT INTO outcomes VALUES ({','.join('?' * len(OUTCOMES))})", part)
+            _in_one(self._present(now), _statements(part))
             self._has_outcomes = True
             self.kept += len(part)
             self._drop_old(now)
         if not rows:
             self._drop_old(now)
         self._minutes = self._beside(self._minutes, "minutes", _MAKE_MINUTES)
-        _in_one(self._minutes, _ADD_MINUTE, minutes)
+        _in_one(self._minutes, [(_ADD_MINUTE, minutes)])
         self._drop_minutes(now)
 
     def write_feedback(self, rows: Sequence[tuple[Any, ...]]) -> None:
         """Add what was said of answers; the last word counts."""
         self._feedback = self._beside(self._feedback, "feedback", _MAKE_FEEDBACK)
-        _in_one(self._feedback, "INSERT OR REPLACE INTO feedback VALUES (?, ?, ?, ?, ?, ?)", rows)
+        _in_one(self._feedback, [("INSERT OR REPLACE INTO feedback VALUES (?, ?, ?, ?, ?, ?)", rows)])
         over = f"DELETE FROM feedback WHERE rowid <= (SELECT max(rowid) FROM feedback) - {self._most_feedback}"
         self._feedback.execute(over)
 
@@ -250,10 +258,18 @@ def _parts(rows: Sequence[tuple[Any, ...]], most_bytes: int) -> Iterator[Sequenc
         yield rows[first:]
 
 
-def _in_one(connection: sqlite3.Connection, statement: str, rows: Iterable[tuple[Any, ...]]) -> None:
+def _statements(rows: Sequence[tuple[Any, ...]]) -> Iterator[_Statement]:
+    """What adds these outcomes: many by each statement, for each takes the interpreter from the event loop once."""
+    whole = len(rows) - len(rows) % _ROWS
+    yield _ADD_OUTCOMES, (tuple(chain(*rows[first : first + _ROWS])) for first in range(0, whole, _ROWS))
+    yield _ADD_OUTCOME, rows[whole:]
+
+
+def _in_one(connection: sqlite3.Connection, statements: Iterable[_Statement]) -> None:
     connection.execute("BEGIN")
     try:
-        connection.executemany(statement, rows)
+        for statement, rows in statements:
+            connection.executemany(statement, rows)
         connection.execute("COMMIT")
     except BaseException:
         connection.execute("ROLLBACK") if connection.in_transaction else None

@@ -33,7 +33,7 @@ def told_by(body: bytes, media: str, label_field: str | None) -> Told:
     if not isinstance(answer, dict):
         return Told(_short(answer))
     names = _TELLING if label_field is None else (label_field,)
-    label = next((text for name in names if (text := _short(answer.get(name)))), "")
+    label = next((text for name in names if name in answer and (text := _short(answer[name]))), "")
     return Told(label, _confidence(answer))
 
 
@@ -82,7 +82,7 @@ def _short(value: Any) -> str:
 
 def _confidence(answer: Mapping[str, Any]) -> float | None:
     shares = answer.get("probabilities")
-    values = [answer.get(name) for name in _SURE]
+    values = [answer[name] for name in _SURE if name in answer]
     if isinstance(shares, dict | list):
         numbers = list(shares.values()) if isinstance(shares, dict) else shares
         if numbers and all(isinstance(share, int | float) for share in numbers):
