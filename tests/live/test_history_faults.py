@@ -90,3 +90,14 @@ def test_a_damaged_file_is_named_in_the_answer_and_once_in_the_log(tmp_path: Pat
         assert serving.operator.get("/v1/history/export").status_code == 200
         assert serving.wait_for_line("the history's file")
         assert len(serving.lines("the history's file")) == 1
+
+
+def test_a_damaged_file_of_words_is_set_aside_and_said_once_and_words_are_taken_again(tmp_path: Path) -> None:
+    (tmp_path / "feedback.sqlite").write_bytes(b"no file of SQLite " * 1_000)
+    with Serving(MODELS / "watched.py", "--workers", "1", "--history", tmp_path) as serving:
+        serving.http.post("/votes", json=BODY, headers={"Idempotency-Key": "k"}).raise_for_status()
+        serving.http.post("/v1/feedback/votes/k", json={"verdict": "wrong"}).raise_for_status()
+        eventually(lambda: History(tmp_path).counts(filter_of({}), "verdict") == [("wrong", 1)], "the word is found")
+        assert serving.gauge("history_set_aside_total") == 1
+        assert len(serving.lines("the history's file")) == 1
+    assert (tmp_path / "feedback.damaged").read_bytes().startswith(b"no file")

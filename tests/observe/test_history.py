@@ -16,9 +16,10 @@ from tests.observe.test_journal import NOON, World, outcome
 
 from timebound.cli import main
 from timebound.errors import BadInput
+from timebound.observe.database import read_only
 from timebound.observe.filter import filter_of
 from timebound.observe.history import History, question
-from timebound.observe.ledger import Ledger, files, read_only
+from timebound.observe.ledger import Ledger, files
 
 HOUR = 3600
 _opened: list[list[str]] = []

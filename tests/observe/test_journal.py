@@ -8,17 +8,19 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from pyarrow import parquet
+from tests.observe.damage import ALL_PAGES, damage
 
-from timebound.errors import BadInput
+from timebound.errors import BadInput, DeadlineMissed
 from timebound.events import Answered, Events, Refused
+from timebound.observe.database import read_only
 from timebound.observe.filter import filter_of
 from timebound.observe.history import History
 from timebound.observe.journal import Journal
@@ -72,6 +74,11 @@ def test_what_became_of_each_request_is_found_by_any_of_its_fields(tmp_path: Pat
         world.answer("one")
         world.answer("two", {"label": "b", "confidence": 0.4}, quality=Quality.PARTIAL, reason="guard")
         world.events.emit(Refused("m", "three", "overloaded", 429, 0.003))
+        given_up = DeadlineMissed("no answer in time")
+        given_up.run = RUN
+        world.events.emit(Refused("m", "four", "deadline_missed", 504, 0.5, error=given_up))
+    (row,) = world.rows(code="deadline_missed")
+    assert (row["request"], row["batch"], row["size"], row["predicted_ms"]) == ("four", 7, 2, 12.0)
     assert [row["request"] for row in world.rows(label="b")] == ["two"]
     (row,) = world.rows(quality="partial")
     assert (row["reason"], row["confidence"], row["batch"], row["predicted_ms"]) == ("guard", 0.4, 7, 12.0)
@@ -258,8 +265,9 @@ def test_counts_by_minute_take_their_part_of_the_limit_and_no_more(tmp_path: Pat
     for part in range(20):
         rows = [(1_000 * part + one, "model", "1", "full", "computed", "", 1, 1, 1.0) for one in range(1_000)]
         ledger.write([], rows, NOON)
-    left = ledger._minutes.execute("SELECT count(*), max(minute) FROM minutes").fetchone()  # type: ignore[union-attr]
     ledger.close()
+    with closing(read_only(tmp_path / "minutes.sqlite")) as minutes:
+        left = minutes.execute("SELECT count(*), max(minute) FROM minutes").fetchone()
     assert (tmp_path / "minutes.sqlite").stat().st_size <= 0.12 * limit
     assert left[0] > 5_000
     assert left[1] == 19_999
@@ -282,6 +290,57 @@ def test_a_file_that_somebody_else_took_away_is_begun_anew(tmp_path: Path) -> No
     ledger.write([outcome("two", b"")], [], NOON)
     ledger.close()
     assert [row["request"] for row in History(tmp_path).rows(filter_of({}), most=9)] == ["two"]
+
+
+def garbage(file: Path) -> None:
+    file.write_bytes(b"\xde\xad" * 10_000)
+
+
+def spoilt_pages(file: Path) -> None:
+    damage(file, ALL_PAGES)
+
+
+def truncated(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:6_000])
+
+
+@pytest.mark.parametrize("spoil", [garbage, truncated, spoilt_pages])
+def test_a_damaged_file_beside_those_of_outcomes_is_set_aside_and_a_new_one_begun(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, spoil: Callable[[Path], None]
+) -> None:
+    def minute(number: int) -> tuple[Any, ...]:
+        return (int(NOON // 60) - number % 1_000, f"model-{number}", "1", "full", "computed", "", 1, 1, 1.0)
+
+    def word(number: int) -> tuple[Any, ...]:
+        return ("m", f"key-{number}", "right", "", NOON, "")
+
+    ledger = Ledger(tmp_path, most_bytes=10**9, most_s=1e6)
+    ledger.write([], list(map(minute, range(2_000))), NOON)
+    ledger.write_feedback(list(map(word, range(2_000))))
+    ledger.close()
+    for name in ("minutes", "feedback"):
+        spoil(tmp_path / f"{name}.sqlite")
+    world = World(tmp_path)
+    with world.writing():
+        world.answer("2000")
+        world.journal.say(word(2_000))
+    assert world.journal.counts()["history_set_aside"][1]() == 2
+    assert world.history.counts(filter_of({}), "verdict") == [("right", 1)]
+    assert [row["count"] for row in world.history.minutes(filter_of({}), NOON - 60, NOON + 60, 60)] == [1]
+    assert {file.name for file in tmp_path.glob("*.damaged")} == {"minutes.damaged", "feedback.damaged"}
+    assert [record.message.count("is damaged") for record in caplog.records] == [1, 1]
+
+
+def test_a_file_that_is_damaged_while_it_is_written_is_set_aside(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path, most_bytes=10**9, most_s=1e6)
+    ledger.write_feedback([("m", "one", "right", "", NOON, "")])
+    ledger.close()  # as after any failure to write
+    garbage(tmp_path / "feedback.sqlite")
+    ledger.write_feedback([("m", "two", "right", "", NOON, "")])
+    ledger.close()
+    assert ledger.set_aside == 1
+    with closing(read_only(tmp_path / "feedback.sqlite")) as words:
+        assert [row["key"] for row in words.execute("SELECT key FROM feedback")] == ["two"]
 
 
 def test_other_files_in_the_folder_are_left_alone_and_do_not_count(tmp_path: Path) -> None:

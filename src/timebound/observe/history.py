@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from timebound.errors import BadInput, RequestError
+from timebound.observe.database import address_to_read, is_damage, read_only
 from timebound.observe.exports import FORMATS, WRITERS
 from timebound.observe.filter import Filter
 from timebound.observe.judged import is_servers_own
-from timebound.observe.ledger import BLOBS, OUTCOMES, address_to_read, begin_of, each_connection, is_damage, read_only
+from timebound.observe.ledger import BLOBS, OUTCOMES, begin_of, each_connection
 from timebound.observe.sides import Side
 
 log = logging.getLogger("timebound.history")

@@ -8,6 +8,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -73,6 +74,7 @@ class Journal:
         return {
             "history_written": ("Outcomes that are in the history's files.", lambda: self.written),
             "history_dropped": ("Outcomes that could not be written.", lambda: self.dropped),
+            "history_set_aside": ("Damaged files for which new ones were begun.", lambda: self._ledger.set_aside),
         }
 
     def start(self) -> None:
@@ -103,6 +105,8 @@ class Journal:
     # ------------------------------------------------------------------ in the thread
 
     def _run(self) -> None:
+        with suppress(Exception):  # the first outcome will say so, too
+            self._ledger.check()
         is_over = False
         while not is_over:
             events: list[Answered | Refused] = []
@@ -192,14 +196,16 @@ class Journal:
         return without(body, info.redact)
 
     def _refused(self, event: Refused, arrived: float, ms: float) -> tuple[Any, ...]:
-        question, predicted_s = event.question, event.predicted_s
+        question, run = event.question, event.run
+        predicted_s = event.predicted_s if run is None else run.predicted_s
         info = None if question is None else self._models.get(question.model)
         limit_s = inf if question is None else question.deadline - question.arrived
         return (
             arrived, event.request_id, event.model, "" if question is None else question.version,
             "" if question is None else question.key or "", event.client, event.status, event.code, "", "", event.code,
             0, 0, ms, None if limit_s == inf else round(limit_s * 1e3, 3), None, None, None, None,
-            None if predicted_s is None else round(predicted_s * 1e3, 3), None, None, "", None,
+            None if predicted_s is None else round(predicted_s * 1e3, 3), None if run is None else run.id,
+            None if run is None else run.size, "", None,
             "" if question is None else self._user(question, info), "", None, "",
             None if question is None else self._kept(question.body, info), None,
         )  # fmt: skip

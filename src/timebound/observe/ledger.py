@@ -3,6 +3,7 @@
 20261118T200000-1.sqlite   outcomes of an hour, or of a part of it
 minutes.sqlite             counts by minute, kept ten times as long
 feedback.sqlite            who said that an answer was right or wrong
+feedback.damaged           the last one of that name that was damaged
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ import re
 import sqlite3
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import Any
+
+from timebound.observe.database import ASIDE, PARTS, Beside, Statement, in_one, is_damage, open_file, read_only
 
 OUTCOMES = (
     "at", "request", "model", "version", "key", "client", "status", "code", "quality", "source", "reason", "members",
@@ -44,7 +47,7 @@ _ROW_BYTES = 500
 _PAGE_BYTES = 4_096
 _AHEAD_S = 3_600.0
 """Clocks of servers that share a folder differ less."""
-_ENDING, _PARTS = ".sqlite", ("-wal", "-shm")
+_ENDING = ".sqlite"
 _OUTCOMES_OF, _BESIDE = re.compile(r"\d{8}T\d{6}-\d{1,6}"), ("minutes", "feedback")
 """How files are called."""
 
@@ -76,19 +79,6 @@ DELETE FROM minutes WHERE minute <= (SELECT minute FROM minutes ORDER BY minute
 LIMIT 1 OFFSET (SELECT count(*) / 10 FROM minutes))
 """
 
-_Statement = tuple[str, Iterable[tuple[Any, ...]]]
-"""With the values of each time that it is run."""
-
-
-def open_file(file: Path, make: str) -> sqlite3.Connection:
-    """A file to write, by one thread; raises `sqlite3.Error` or `OSError`."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    connection = sqlite3.connect(file, check_same_thread=False, isolation_level=None)
-    connection.execute("PRAGMA journal_mode=WAL")
-    connection.execute("PRAGMA synchronous=NORMAL")
-    connection.executescript(make)
-    return connection
-
 
 @lru_cache(10_000)
 def begin_of(stem: str) -> float | None:
@@ -111,7 +101,8 @@ def _sizes(folder: Path) -> dict[str, int]:
     with os.scandir(folder) as entries:
         for entry in entries:
             name, ending, _ = entry.name.partition(_ENDING)
-            if ending and (name in _BESIDE or begin_of(name) is not None):
+            is_beside = name.partition(ASIDE)[0] in _BESIDE
+            if is_beside or (ending and begin_of(name) is not None):
                 with suppress(FileNotFoundError):
                     sizes[name + ending] += entry.stat().st_size
     return sizes
@@ -119,7 +110,7 @@ def _sizes(folder: Path) -> dict[str, int]:
 
 def _size_of(file: Path) -> int:
     total = 0
-    for part in (file, *(file.with_name(file.name + more) for more in _PARTS)):
+    for part in (file, *(file.with_name(file.name + more) for more in PARTS)):
         with suppress(FileNotFoundError):
             total += part.stat().st_size
     return total
@@ -144,35 +135,42 @@ class Ledger:
         self._has_outcomes = False
         """Whether the file has any: not to be asked of it, since a full disk lets nobody open it."""
         self._hour = -1
-        self._minutes: sqlite3.Connection | None = None
-        self._feedback: sqlite3.Connection | None = None
+        self._minutes = Beside(folder / f"minutes{_ENDING}", _MAKE_MINUTES)
+        self._feedback = Beside(folder / f"feedback{_ENDING}", _MAKE_FEEDBACK)
 
-    def write(self, rows: Sequence[tuple[Any, ...]], minutes: Iterable[tuple[Any, ...]], now: float) -> None:
+    @property
+    def set_aside(self) -> int:
+        """Damaged files for which new ones were begun."""
+        return self._minutes.set_aside + self._feedback.set_aside
+
+    def check(self) -> None:
+        """Look over the files that all hours share."""
+        self._minutes.check()
+        self._feedback.check()
+
+    def write(self, rows: Sequence[tuple[Any, ...]], minutes: Sequence[tuple[Any, ...]], now: float) -> None:
         """Add outcomes and counts; what was kept when it fails is in `kept`."""
         for part in _parts(rows, self._full // _AT_ONCE):
-            _in_one(self._present(now), _statements(part))
+            in_one(self._present(now), _statements(part))
             self._has_outcomes = True
             self.kept += len(part)
             self._drop_old(now)
         if not rows:
             self._drop_old(now)
-        self._minutes = self._beside(self._minutes, "minutes", _MAKE_MINUTES)
-        _in_one(self._minutes, [(_ADD_MINUTE, minutes)])
-        self._drop_minutes(now)
+        self._drop_minutes(self._minutes.write(_ADD_MINUTE, minutes), now)
 
     def write_feedback(self, rows: Sequence[tuple[Any, ...]]) -> None:
         """Add what was said of answers; the last word counts."""
-        self._feedback = self._beside(self._feedback, "feedback", _MAKE_FEEDBACK)
-        _in_one(self._feedback, [("INSERT OR REPLACE INTO feedback VALUES (?, ?, ?, ?, ?, ?)", rows)])
+        connection = self._feedback.write("INSERT OR REPLACE INTO feedback VALUES (?, ?, ?, ?, ?, ?)", rows)
         over = f"DELETE FROM feedback WHERE rowid <= (SELECT max(rowid) FROM feedback) - {self._most_feedback}"
-        self._feedback.execute(over)
+        connection.execute(over)
 
     def close(self) -> None:
         """Leave whole files behind; what fails now has failed before."""
-        for connection in (self._connection, self._minutes, self._feedback):
-            if connection is not None:
-                connection.close()
-        self._connection = self._minutes = self._feedback = None
+        for each in (self._connection, self._minutes, self._feedback):
+            if each is not None:
+                each.close()
+        self._connection = None
         self._hour = -1
 
     def give_up(self) -> None:
@@ -180,14 +178,6 @@ class Ledger:
         self.close()
         if not self._has_outcomes and self._file.exists():
             self._remove(self._file)
-
-    def _beside(self, connection: sqlite3.Connection | None, name: str, make: str) -> sqlite3.Connection:
-        """The file of this name, open; anew if somebody took it away, for what is written into it now nobody finds."""
-        file = self.folder / f"{name}{_ENDING}"
-        if connection is not None and not file.exists():
-            connection.close()
-            connection = None
-        return connection or open_file(file, make)
 
     def _present(self, now: float) -> sqlite3.Connection:
         hour = int(now // 3600)
@@ -227,18 +217,15 @@ class Ledger:
                 self._remove(file)
 
     def _remove(self, file: Path) -> None:
-        for part in (file, *(file.with_name(file.name + more) for more in _PARTS)):
+        for part in (file, *(file.with_name(file.name + more) for more in PARTS)):
             part.unlink(missing_ok=True)
 
-    def _drop_minutes(self, now: float) -> None:
-        assert self._minutes is not None
+    def _drop_minutes(self, minutes: sqlite3.Connection, now: float) -> None:
         oldest = int((now - _LONGER * self._most_s) // 60)
-        self._minutes.execute("DELETE FROM minutes WHERE minute < ?", (oldest,))
-        pages, free = (
-            self._minutes.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count")
-        )
+        minutes.execute("DELETE FROM minutes WHERE minute < ?", (oldest,))
+        pages, free = (minutes.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count"))
         if (pages - free) * _PAGE_BYTES > self._most_bytes // _PART_OF_MINUTES:
-            self._minutes.execute(_DROP_MINUTES)
+            minutes.execute(_DROP_MINUTES)
 
 
 def _is_ahead(begin: float, now: float) -> bool:
@@ -258,47 +245,11 @@ def _parts(rows: Sequence[tuple[Any, ...]], most_bytes: int) -> Iterator[Sequenc
         yield rows[first:]
 
 
-def _statements(rows: Sequence[tuple[Any, ...]]) -> Iterator[_Statement]:
+def _statements(rows: Sequence[tuple[Any, ...]]) -> Iterator[Statement]:
     """What adds these outcomes: many by each statement, for each takes the interpreter from the event loop once."""
     whole = len(rows) - len(rows) % _ROWS
     yield _ADD_OUTCOMES, (tuple(chain(*rows[first : first + _ROWS])) for first in range(0, whole, _ROWS))
     yield _ADD_OUTCOME, rows[whole:]
-
-
-def _in_one(connection: sqlite3.Connection, statements: Iterable[_Statement]) -> None:
-    connection.execute("BEGIN")
-    try:
-        for statement, rows in statements:
-            connection.executemany(statement, rows)
-        connection.execute("COMMIT")
-    except BaseException:
-        connection.execute("ROLLBACK") if connection.in_transaction else None
-        raise
-
-
-def address_to_read(file: Path) -> str:
-    """What SQLite is told of a file that is only read.
-
-    Beside one that nobody writes it makes files of its own, unless it is told that nobody will: where that may not be.
-    """
-    file = file.resolve()
-    is_written = file.with_name(f"{file.name}{_PARTS[0]}").exists()
-    may_be_beside = os.access(file.parent, os.W_OK, effective_ids=True)
-    return f"{file.as_uri()}?mode=ro{'' if is_written or may_be_beside else '&immutable=1'}"
-
-
-def read_only(file: Path) -> sqlite3.Connection:
-    """A file to read, while it is written or not."""
-    connection = sqlite3.connect(address_to_read(file), uri=True, check_same_thread=False)
-    connection.row_factory = sqlite3.Row
-    return connection
-
-
-def is_damage(error: sqlite3.Error) -> bool:
-    """Whether a file is not as SQLite left it; another error may be gone at the next try."""
-    if isinstance(error, sqlite3.OperationalError):
-        return "Could not decode" in str(error)
-    return isinstance(error, sqlite3.DatabaseError)
 
 
 def each_connection(
