@@ -27,6 +27,10 @@ from timebound.http.routes import Routes
 _PARTS = 50
 """In how many parts connections are looked at, within a second."""
 
+_ACCEPTED_AT_ONCE = 16
+"""Connections that one turn of the event loop accepts. uvloop accepts one for each listening file that it has: with one
+file, clients that all connect at once while the loop is busy wait for as many of its turns, unseen and unread."""
+
 _SPARE_FILES = 256
 """Open files besides the connections: workers, Redis, the log, connections that are being turned away."""
 
@@ -95,7 +99,7 @@ class Listener:
         self._tls = tls
         self._app = app
         self._keep_alive_s = keep_alive_s
-        self._server: asyncio.Server | Handshakes | None = None
+        self._servers: list[asyncio.Server | Handshakes] = []
         self._ticker: asyncio.Task[None] | None = None
 
     @cached_property
@@ -123,19 +127,20 @@ class Listener:
         _allow_open_files(2 * self._state.limits.max_connections + _SPARE_FILES)
         if self._tls is not None:
             limit_s = min(10.0, self._state.limits.read_timeout)
-            self._server = Handshakes(
+            handshakes = Handshakes(
                 sock, self._connection, context=self._tls, state=self._state, events=self._events, limit_s=limit_s
             )
-        elif sock.family == socket.AF_UNIX:
-            self._server = await loop.create_unix_server(self._connection, sock=sock)
+            self._servers.append(handshakes)
         else:
-            self._server = await loop.create_server(self._connection, sock=sock, backlog=2048)
+            create = loop.create_unix_server if sock.family == socket.AF_UNIX else loop.create_server
+            for each in [sock, *(sock.dup() for _ in range(_ACCEPTED_AT_ONCE - 1))]:
+                self._servers.append(await create(self._connection, sock=each, backlog=2048))
         self._ticker = asyncio.create_task(self._tick())
 
     def stop_accepting(self) -> None:
         """Take no new connection, and end those that are idle; busy ones end after their answer."""
-        if self._server is not None:
-            self._server.close()
+        for server in self._servers:
+            server.close()
         for connection in list(self._state.connections):
             connection.shutdown()
 
@@ -167,7 +172,7 @@ class Listener:
     @property
     def connections(self) -> int:
         """How many are open; of those to be encrypted, from the moment they are accepted."""
-        shaking = len(self._server) if isinstance(self._server, Handshakes) else 0
+        shaking = sum(len(server) for server in self._servers if isinstance(server, Handshakes))
         return len(self._state.connections) + shaking
 
     def _connection(self) -> Connection:
