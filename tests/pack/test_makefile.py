@@ -147,9 +147,11 @@ def test_what_is_not_given_stays_as_the_stack_on_aws_has_it(tmp_path: Path) -> N
 _ENGINE = """
 echo "IMAGE=$IMAGE TAG=$TAG" >> "$0.env"
 case "$*" in
+  "image inspect "*) grep -qxF "$3" "$0.images" || exit 1;;
+  build*) echo "$3" >> "$0.images";;
   "compose ps -q app") [ ! -e "$0.servers" ] || cat "$0.servers";;
   *--wait*) [ ! -e "$0.broken" ] || exit 1; printf 'new1\\nnew2\\n' >> "$0.servers";;
-  "compose up -d") printf 'old1\\nold2\\n' > "$0.servers";;
+  "compose up -d --no-build") printf 'old1\\nold2\\n' > "$0.servers";;
   rm*) shift; for name; do sed -i "/^$name$/d" "$0.servers"; done;;
 esac
 """
@@ -159,29 +161,47 @@ def test_new_servers_are_ready_before_the_old_ones_are_stopped(tmp_path: Path) -
     packed = Packed(tmp_path, "compose")
     packed.stub("docker", _ENGINE)
     # The first time all of it is started
-    assert packed.make("deploy", "ON=compose", "TAG=1").returncode == 0
-    assert packed.said == ["docker compose ps -q app", "docker compose up -d"]
+    assert packed.make("build", "deploy", "TAG=1").returncode == 0
+    ready = ["docker image inspect hello:1", "docker compose ps -q app"]
+    assert packed.said == ["docker build -t hello:1 .", *ready, "docker compose up -d --no-build"]
     # Then as many new ones as there are, and the old ones leave
-    assert packed.make("deploy", "ON=compose", "TAG=2").returncode == 0
-    assert packed.said[1:] == [
-        "docker compose up -d --wait --no-deps --no-recreate --scale app=4 app",
+    assert packed.make("build", "deploy", "TAG=2").returncode == 0
+    assert packed.said[3:] == [
+        "docker compose up -d --no-build --wait --no-deps --no-recreate --scale app=4 app",
         "docker stop old1 old2",
         "docker rm old1 old2",
     ]
     assert (tmp_path / "stubs/docker.servers").read_text().split() == ["new1", "new2"]
-    # And back again the same way
+    # And back again the same way, without a build
     assert packed.make("deploy", "ON=compose", "TAG=1").returncode == 0
-    assert packed.said[2] == "docker stop new1 new2"
+    assert packed.said[:2] == ready
+    assert packed.said[3] == "docker stop new1 new2"
     assert (tmp_path / "stubs/docker.env").read_text().splitlines()[-1] == "IMAGE=hello TAG=1"
 
 
 def test_old_servers_stay_where_new_ones_do_not_get_ready(tmp_path: Path) -> None:
     packed = Packed(tmp_path, "compose")
     packed.stub("docker", _ENGINE)
-    assert packed.make("deploy", "ON=compose").returncode == 0
+    assert packed.make("build", "deploy").returncode == 0
     (tmp_path / "stubs/docker.broken").touch()
-    assert packed.make("deploy", "ON=compose", "TAG=2").returncode != 0
+    assert packed.make("build", "deploy", "TAG=2").returncode != 0
     assert [line for line in packed.said if line.startswith(("docker stop", "docker rm"))] == []
+
+
+def test_a_tag_without_an_image_is_told_and_never_built_of_the_files_as_they_are_now(tmp_path: Path) -> None:
+    packed = Packed(tmp_path, "compose")
+    packed.stub("docker", _ENGINE + "[ $1 != pull ] || exit 1")
+    told = packed.make("deploy", "ON=compose", "TAG=old")
+    assert told.returncode != 0
+    assert "there is no image hello:old; to make it of the files as they are now: make build TAG=old" in told.stderr
+    assert packed.said == ["docker image inspect hello:old"]
+    # One of a registry may not be here yet
+    told = packed.make("deploy", "ON=compose", "IMAGE=registry.test/hello", "TAG=old")
+    assert (told.returncode != 0, "there is no image registry.test/hello:old" in told.stderr) == (True, True)
+    assert packed.said[1:] == ["docker pull registry.test/hello:old"]
+    packed.stub("docker", _ENGINE)
+    assert packed.make("deploy", "ON=compose", "IMAGE=registry.test/hello", "TAG=old").returncode == 0
+    assert packed.said[-1] == "docker compose up -d --no-build"
 
 
 # ---------------------------------------------------------------------- systemd
