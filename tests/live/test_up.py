@@ -30,15 +30,25 @@ pytestmark = pytest.mark.live
 class Up:
     """A stack of two servers of `counts.py`."""
 
-    def __init__(self, folder: Path) -> None:
-        self.port = _free_ports(4)
+    def __init__(self, folder: Path, *flags: str, port: int = 0) -> None:
+        self.port = port or _free_ports(4)
+        self._flags = flags
         self._computed = folder / "computed"
         self._log = folder / "log"
 
     def __enter__(self) -> Self:
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "timebound", "up", str(MODELS / "counts.py"), "--port", str(self.port)],
+                [
+                    sys.executable,
+                    "-m",
+                    "timebound",
+                    "up",
+                    str(MODELS / "counts.py"),
+                    "--port",
+                    str(self.port),
+                    *self._flags,
+                ],
                 env={**clean_environment(), "COMPUTED": str(self._computed)},
                 stdin=subprocess.DEVNULL,
                 stderr=log,
@@ -59,6 +69,9 @@ class Up:
         with suppress(httpx.TransportError):
             return self.http.get("/readyz").status_code == 200
         return False
+
+    def said(self) -> str:
+        return self._log.read_text()
 
     def says_up(self) -> bool:
         """Whether the command has seen all of it answer; what ends before that ends the command."""
@@ -167,6 +180,35 @@ def test_servers_come_and_go_on_a_signal_and_no_request_fails(up: Up) -> None:
     up.process.send_signal(signal.SIGTTOU)  # the last one stays
     assert up.ask(1).status_code == 200
     assert len(up.servers()) == 1
+
+
+def test_each_server_has_an_operators_address_of_its_own_also_one_that_comes_later(tmp_path: Path) -> None:
+    port = _free_ports(8)
+    first = port + 4
+    with Up(tmp_path, "--operator-at", f"127.0.0.1:{first}", port=port) as up:
+
+        def served_at(number: int) -> int | None:
+            with suppress(httpx.TransportError):
+                told = httpx.get(f"http://127.0.0.1:{first + number - 1}/v1/results/counts", trust_env=False)
+                return told.status_code
+            return None
+
+        eventually(lambda: [served_at(1), served_at(2), served_at(3)] == [200, 200, None], "two operators' addresses")
+        up.process.send_signal(signal.SIGTTIN)
+        eventually(lambda: served_at(3) == 200, "a third, of the server that came")
+        pids = {
+            httpx.get(f"http://127.0.0.1:{first + place}/v1/models", trust_env=False).json()["pid"]
+            for place in range(3)
+        }
+        assert len(pids) == 3
+
+
+def test_a_server_that_would_have_the_same_further_address_is_not_started(tmp_path: Path) -> None:
+    port = _free_ports(5)
+    with Up(tmp_path, "--also-at", f"127.0.0.1:{port + 4}", "--replicas", "1", port=port) as up:
+        up.process.send_signal(signal.SIGTTIN)
+        eventually(lambda: "(--also-at), and no other can" in up.said(), "the reason")
+        assert up.ask(1).status_code == 200
 
 
 def test_servers_believe_their_nginx_about_when_a_request_came(up: Up) -> None:

@@ -193,11 +193,19 @@ def test_a_server_is_waited_for_as_long_as_it_serves_on_and_drains(
     assert waited["server 1 (port 18001)"] >= 60 + 10
 
 
-@pytest.mark.parametrize("flag", ["--also-at", "--operator-at"])
-def test_an_address_that_several_servers_would_take_is_refused(
-    flag: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("flag", "told"),
+    [
+        (["--also-at", "127.0.0.1:18009"], "2 are to have the same --also-at; leave it out"),
+        (["--operator-at", "127.0.0.1:8001", "--port", "8000"], "8001 is one of those that --port 8000 takes"),
+        (["--operator-at", "127.0.0.1:7999", "--port", "8000"], "8000 is one of those that --port 8000 takes"),
+        (["--operator-at", "127.0.0.1:65535"], "there is no such port for server 2"),
+    ],
+)
+def test_an_address_that_two_would_take_is_refused(
+    flag: list[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "app.py").touch()
-    assert main(["up", "app.py", "--replicas", "2", flag, "127.0.0.1:18009"]) == 2
-    assert f"2 are to have the same {flag}; leave it out" in capsys.readouterr().err
+    assert main(["up", "app.py", "--replicas", "2", *flag]) == 2
+    assert told in capsys.readouterr().err

@@ -80,13 +80,24 @@ def run(chosen: argparse.Namespace) -> int:
 
 
 def _check_places(config: Config, replicas: int) -> None:
-    """Raise `SetupError` for an address that every server would take for itself."""
-    for flag, place in (("--also-at", config.also_at), ("--operator-at", config.operator_at)):
-        if place is not None and replicas > 1:
+    """Raise `SetupError` for an address that two would take."""
+    if config.also_at is not None and replicas > 1:
+        raise SetupError(
+            f"only one server can listen at {config.also_at}, and {replicas} are to have the same --also-at; leave it "
+            "out, or give --replicas 1"
+        )
+    from timebound.stack.stack import operator_address  # late, as for `serve`
+
+    ports = range(config.port, config.port + replicas + 1)
+    for number in range(1, replicas + 1):
+        place = operator_address(config.operator_at, number)
+        if place is not None and place[1] in ports:
             raise SetupError(
-                f"only one server can listen at {place}, and {replicas} are to have the same {flag}; leave it out, "
-                "or give --replicas 1"
+                f"--operator-at {config.operator_at} takes a port for each server, and {place[1]} is one of those that "
+                f"--port {config.port} takes; choose one below {config.port}, or well above"
             )
+        if place is not None and place[1] > 65535:
+            raise SetupError(f"--operator-at is {config.operator_at}: there is no such port for server {number}")
 
 
 async def _keep_up(stack: Stack) -> int:

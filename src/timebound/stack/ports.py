@@ -13,7 +13,7 @@ _LISTENS = "0A"
 """State of a listening socket in /proc/net/tcp."""
 
 
-def check_free(host: str, port: int, whose: str) -> None:
+def check_free(host: str, port: int, whose: str, flag: str = "--port") -> None:
     """Raise `SetupError` unless `whose` could listen there now: the port is taken for a moment."""
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM) as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections that have ended hold nobody up
@@ -21,7 +21,7 @@ def check_free(host: str, port: int, whose: str) -> None:
             sock.bind((host, port))
             sock.listen()
         except OSError as error:
-            raise SetupError(_why(host, port, whose, error)) from None
+            raise SetupError(_why(host, port, whose, error, flag)) from None
 
 
 def has_port(pid: int, port: int) -> bool:
@@ -45,12 +45,12 @@ def _listening(port: int) -> list[str]:
     return found
 
 
-def _why(host: str, port: int, whose: str, error: OSError) -> str:
+def _why(host: str, port: int, whose: str, error: OSError, flag: str) -> str:
     if error.errno == errno.EADDRINUSE:
         return (
-            f"port {port} is taken on {host}, and {whose} needs it; stop the other server or choose one with --port "
+            f"port {port} is taken on {host}, and {whose} needs it; stop the other server or choose one with {flag} "
             "(the servers take the ports after it)"
         )
     if error.errno == errno.EACCES:
-        return f"port {port} needs more rights; choose one above 1023 with --port"
-    return f"cannot listen on {host} port {port}: {error.strerror}; check --host and --port"
+        return f"port {port} needs more rights; choose one above 1023 with {flag}"
+    return f"cannot listen on {host} port {port}: {error.strerror}; check --host and {flag}"

@@ -83,7 +83,7 @@ class Stack:
         async with self._changing:
             check_free(self._plan.config.host, self._plan.config.port, "nginx")
             for number in range(1, len(self.servers) + 1):
-                self._check_port(number)
+                self._check_ports(number)
             if self.redis is not None:
                 await self.redis.start()
             await asyncio.gather(*(server.start() for server in self.servers))
@@ -110,9 +110,14 @@ class Stack:
         """One server more: nginx is told of it when it is ready."""
         async with self._changing:
             number = len(self.servers) + 1
+            if self._plan.config.also_at is not None:
+                raise SetupError(
+                    f"server {number} is not started: server 1 listens at {self._plan.config.also_at} (--also-at), "
+                    "and no other can"
+                )
             if self._port(number) > 65535:
                 raise SetupError(f"there is no port for server {number}")
-            self._check_port(number)
+            self._check_ports(number)
             server = self._server(number)
             try:
                 await server.start()
@@ -152,8 +157,11 @@ class Stack:
     def _port(self, number: int) -> int:
         return self._plan.config.port + number
 
-    def _check_port(self, number: int) -> None:
+    def _check_ports(self, number: int) -> None:
         check_free(_HOST, self._port(number), f"server {number}")
+        operator_at = operator_address(self._plan.config.operator_at, number)
+        if operator_at is not None and operator_at[1]:
+            check_free(*operator_at, f"the operator of server {number}", "--operator-at")
 
     def _redis(self) -> Part:
         path = self._folder / "redis.sock"
@@ -170,6 +178,10 @@ class Stack:
         # It believes nginx: deadlines count from when a request came there, and limits hold for its real sender.
         believed = ",".join(filter(None, (_HOST, self._plan.config.trusted_proxies)))
         address = ["--host", _HOST, "--port", str(port), "--store", store, "--trusted-proxies", believed]
+        operator_at = operator_address(self._plan.config.operator_at, number)
+        if operator_at is not None:
+            host, at = operator_at
+            address += ["--operator-at", f"[{host}]:{at}" if ":" in host else f"{host}:{at}"]
         ask = b"GET /readyz HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n"
         return Part(
             f"server {number} (port {port})",
@@ -205,6 +217,14 @@ def configuration(config: Config, addresses: Sequence[str], folder: Path) -> str
         about="Written by `timebound up`; it goes when that ends.",
         **limits(config),
     )
+
+
+def operator_address(first: str | None, number: int) -> tuple[str, int] | None:
+    """Host and port where a server is asked as its operator: the first has the given port, each next one more."""
+    if first is None:
+        return None
+    host, _, port = first.rpartition(":")
+    return host.strip("[]"), int(port) + number - 1 if int(port) else 0
 
 
 def _place(config: Config) -> str:
