@@ -196,6 +196,25 @@ def test_an_answer_of_more_pieces_than_are_kept_is_an_error(serving: Serving, tm
     eventually(left.exists, "the generator closed")
 
 
+def test_pieces_that_are_kept_for_who_comes_by_the_key_count_in_max_held(gate: Gate) -> None:
+    with Serving(MODELS / "streams.py", "--workers", "1", "--max-held", "2000000", "--max-body", "1000000") as serving:
+
+        def held() -> float:
+            lines = serving.http.get("/metrics").text.splitlines()
+            return float(next(line.split()[1] for line in lines if line.startswith("timebound_held_bytes")))
+
+        body = {"say": ["x"], "times": 10, "size": 100_000, "gates": {"9": str(gate.path)}, "key": "k"}
+        with asking(serving, SPEAKS, body) as (_, events):
+            assert {next(events)[0] for _ in range(9)} == {"piece"}
+            eventually(lambda: held() > 800_000, "the pieces in the count")
+        gate.open()
+        eventually(lambda: held() < 100_000, "all given back")
+        # More than there is room for
+        told = serving.http.post(SPEAKS, json={"say": ["x"], "times": 30, "size": 100_000, "key": "l"})
+        assert (told.status_code, told.json()["code"]) == (503, "memory_full")
+        eventually(lambda: held() < 100_000, "all given back")
+
+
 def test_a_retry_gets_the_kept_answer_as_one_event_and_so_does_who_joins(serving: Serving, gate: Gate) -> None:
     body = {"say": ["one", "two"], "key": "k1", "gates": {"1": str(gate.path)}}
     with ThreadPoolExecutor(1) as pool, asking(serving, SPEAKS, body) as (_, events):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
+
 from tests.requests.gateway import World
 
-from timebound.errors import ModelFailed
+from timebound.admission import Held
+from timebound.errors import ModelFailed, Refusal
 from timebound.requests.progress import MOST_BYTES
 from timebound.types import Outcome, Part, Result, Source
 
@@ -118,3 +121,52 @@ def test_pieces_that_come_again_after_a_loss_count_once() -> None:
     assert (world.errors(), world.left_off) == ({}, [])
     world.answer("b")
     assert world.qualities() == {"first": "full"}
+
+
+PIECE = Part("bytes", bytes(20_000))
+
+
+def test_pieces_count_in_the_memory_of_the_server_until_the_answer_is_given() -> None:
+    held, world = Held(1_000_000), World()
+    world.dispatcher.ahead.hold = held.hold
+    world.up("a")
+    world.submit("first", key="k")
+    world.loop.run_due()
+    say(world, Part("bytes", bytes(10_000)))
+    assert held.bytes == 0, "as small as a small body"
+    say(world, PIECE, PIECE)
+    assert 50_000 <= held.bytes < 52_000
+    world.dispatcher.gone(world.attempts["first"])
+    assert held.bytes >= 50_000, "a retry may come"
+    world.submit("second", key="k")
+    world.answer("a", outcome=Outcome(b"whole", media="application/octet-stream"))
+    for known in (world.sent, world.attempts, world.delivered, world.seen):
+        known.clear()
+    gc.collect()
+    assert held.bytes == 0
+
+
+def test_pieces_for_which_there_is_no_room_end_their_answer_with_word_to_come_again() -> None:
+    held, world = Held(50_000), World()
+    world.dispatcher.ahead.hold = held.hold
+    world.up("a")
+    world.submit("first", key="k")
+    world.loop.run_due()
+    say(world, PIECE, PIECE)
+    say(world, PIECE)
+    (error,) = [error for _, error in world.delivered if isinstance(error, Refusal)]
+    assert (error.code, error.retry_after_s) == ("memory_full", 1)
+    assert world.left_off == [("a", [0])]
+    assert held.bytes == 0
+
+
+def test_the_joined_answer_counts_beside_its_pieces() -> None:
+    held, world = Held(1_000_000), World()
+    world.dispatcher.ahead.hold = held.hold
+    world.up("a")
+    world.submit("first", key="k")
+    world.loop.run_due()
+    say(world, PIECE, PIECE)
+    world.loop.advance(world.info.deadline_s + 0.1)
+    assert world.qualities() == {"first": "partial"}
+    assert held.bytes >= 80_000

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from timebound.errors import BadInput, CrashesWorker, DeadlineMissed, ModelFailed, Refusal, RequestError
+from timebound.errors import BadInput, CrashesWorker, DeadlineMissed, Refusal, RequestError
 from timebound.events import Degraded, Events
 from timebound.requests.attempts import Attempts, deliver
 from timebound.requests.claims import is_worth_keeping
@@ -107,10 +107,10 @@ class Answers(Attempts):
             self._claims.settle(request, because(request.best, "guard"))
         self.forget(request)
 
-    def refuse_pieces(self, request: Request, why: str) -> None:
+    def refuse_pieces(self, request: Request, why: RequestError) -> None:
         """More pieces have come than are kept: that is an error, for those who have seen them too."""
         request.pieces = None
-        self.give(request, ModelFailed(why))
+        self.give(request, why)
         self.leave_off(request)
 
     def give_best(self, attempt: Attempt, reason: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
@@ -13,6 +14,8 @@ from timebound.types import Outcome, Part, Quality, Result, Run, Source
 
 MOST_BYTES = 64 << 20
 """Of the pieces of one answer, which are kept for whoever gets it whole: an answer that has more is an error."""
+SMALL = 16_384
+"""Bytes of pieces that are not worth counting, as for bodies."""
 _PART_BYTES = 100
 """What a piece costs besides its data: the objects around it."""
 
@@ -29,11 +32,12 @@ class Pieces:
     """The pieces of one request's answer that have come.
 
     If the worker is lost and another one computes it, the same pieces come again: those who have them are told only
-    what is new. Where they differ, `strays` says so.
+    what is new. Where they differ, `strays` says so. `hold` stands for their memory, see `admission.Held.hold`.
     """
 
-    def __init__(self, sent: Sent, request: Request) -> None:
+    def __init__(self, sent: Sent, request: Request, hold: Any = None) -> None:
         self._run: Run = sent.run
+        self._hold = hold
         self._parts: list[Part] = []
         self.bytes = 0
         """What all of them cost."""
@@ -46,6 +50,8 @@ class Pieces:
         """An answer of what has come."""
         if self._whole is None:
             self._whole = msgspec.structs.replace(self._result, outcome=_joined(self._parts))
+            if self._hold is not None and self.bytes > SMALL:
+                self._hold.stand_for(self.bytes + len(self._whole.outcome.body))  # there is none without it
         return self._whole
 
     def strays(self, sent: Sent, parts: Sequence[Part]) -> bool:
@@ -68,6 +74,10 @@ class Pieces:
         self.bytes += _bytes_of(new)
         self._whole = None
         return new
+
+    def has_room(self) -> bool:
+        """Whether there is room for all of them in the memory of the server; they are counted if so."""
+        return self._hold is None or self.bytes <= SMALL or bool(self._hold.reach(self.bytes))
 
 
 def followers(request: Request) -> list[Attempt]:

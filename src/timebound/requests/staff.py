@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from timebound.clock import Clock
+from timebound.errors import ModelFailed, Refusal
 from timebound.events import Events, Unprepared
+from timebound.requests.ahead import Ahead
 from timebound.requests.answers import Answers
 from timebound.requests.floor import Floor, Sent, Slot, Slots
 from timebound.requests.losses import Losses
@@ -21,6 +23,7 @@ from timebound.types import Loss, ModelInfo, Part
 class Staff:
     """Hears of slots from those who run workers."""
 
+    ahead: Ahead
     _answers: Answers
     _clock: Clock
     _events: Events
@@ -69,14 +72,18 @@ class Staff:
         if not (request.attempts or request.owns_key):
             return False
         if request.pieces is None:
-            request.pieces = Pieces(sent, request)
+            request.pieces = Pieces(sent, request, self.ahead.hold())
         elif request.pieces.strays(sent, parts):
             for attempt in followers(request):
                 self._answers.give_best(attempt, "worker_lost")
             request.pieces.begin_again()
         tell(request, request.pieces.add(parts))
         if request.pieces.bytes > MOST_BYTES:
-            self._answers.refuse_pieces(request, f"finish() yielded over {MOST_BYTES >> 20} MiB for one answer")
+            why = ModelFailed(f"finish() yielded over {MOST_BYTES >> 20} MiB for one answer")
+            self._answers.refuse_pieces(request, why)
+        elif not request.pieces.has_room():
+            detail = "too much is in memory now for the pieces of this answer; ask again a little later"
+            self._answers.refuse_pieces(request, Refusal(detail, code="memory_full", retry_after_s=1))
         elif not request.attempts and request.deadline <= self._clock.now():
             self._answers.leave_off(request)
         return bool(request.attempts or request.owns_key)
