@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import os
@@ -19,7 +20,7 @@ from tests.live.serving import MODELS, PATIENCE_S, Serving, eventually, memory_o
 from tests.live.test_guest import hosted
 from tests.live.wire import post
 
-from timebound import Client
+from timebound import AsyncClient, Client
 from timebound.client import BadRequest, ModelFailed
 
 pytestmark = pytest.mark.live
@@ -320,6 +321,55 @@ def test_the_client_for_python_gives_each_event_and_raises_what_goes_wrong(servi
         with pytest.raises(BadRequest) as refused:
             next(client.stream("better", {"value": "x"}))
         assert refused.value.field == "value"
+
+
+def test_the_awaited_client_gives_each_event_and_raises_what_goes_wrong(serving: Serving, gate: Gate) -> None:
+    async def talk() -> None:
+        async with AsyncClient(serving.url) as client:
+            told = [(event.kind, event.members, event.value) async for event in client.stream("better", {"value": 1})]
+            assert told[-1] == ("final", 3, {"mean": 3.0})
+            body = {"say": ["one", "two"], "gates": {"1": str(gate.path)}}
+            stream = client.stream("speaks", body, key=None)
+            assert (await anext(stream)).value == "one"
+            assert {served.name for served in await client.models()} == {"better", "speaks"}, (
+                "the loop is free meanwhile"
+            )
+            gate.open()
+            assert [(event.kind, event.value, event.is_final) async for event in stream] == [
+                ("piece", "two", False),
+                ("final", None, True),
+            ]
+            with pytest.raises(ModelFailed):
+                [event async for event in client.stream("speaks", {"say": ["one", "fail"]}, key=None)]
+            with pytest.raises(BadRequest) as refused:
+                await anext(client.stream("better", {"value": "x"}))
+            assert refused.value.field == "value"
+
+    asyncio.run(talk())
+
+
+def test_who_leaves_the_awaited_stream_ends_the_generator(alone: Serving, gate: Gate, tmp_path: Path) -> None:
+    left = tmp_path / "left"
+    body = {"say": ["one", "two"], "times": 1000, "size": 1000, "left": str(left)}
+
+    async def leave() -> None:
+        async with AsyncClient(alone.url) as client:
+            stream = client.stream("speaks", body, key=None)
+            assert (await anext(stream)).kind == "piece"
+            await stream.aclose()
+            eventually(left.exists, "the generator closed")
+
+    asyncio.run(leave())
+
+
+def test_a_deadline_between_two_events_is_told_by_the_awaited_client(alone: Serving, gate: Gate) -> None:
+    async def wait() -> list[Any]:
+        body = {"say": ["one", "two"], "gates": {"1": str(gate.path)}}
+        async with AsyncClient(alone.url) as client:
+            return [event async for event in client.stream("speaks", body, key=None, deadline=0.5)]
+
+    events = asyncio.run(wait())
+    assert [(event.kind, event.quality) for event in events][-1] == ("final", "partial")
 
 
 def test_the_api_document_says_that_there_are_events(serving: Serving) -> None:

@@ -5,14 +5,19 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar, Unpack, overload
+
+import msgspec
 
 from timebound.client.address import Address
 from timebound.client.answer import Answer, Read, as_kind
 from timebound.client.asking import Asking, Options, Served, Settings, TensorOptions, models_in
 from timebound.client.call import Attempt, Lost, Question, answered, lost, steps
+from timebound.client.errors import CallFailed, DeadlineMissed, Unreachable
+from timebound.client.events import ACCEPT, Event, EventReader, read_event, read_events
 from timebound.client.message import NotHttp, Reader, Reply
 from timebound.client.pool import Pool
 from timebound.client.tensors import outputs_in
@@ -73,6 +78,38 @@ class AsyncClient(Asking):
         """As `Client.feedback`."""
         await self._run(self._judged(model, key, right=right, label=label))
 
+    async def stream(
+        self, model: str, item: Any, *, type: Any = Any, **options: Unpack[Options]
+    ) -> AsyncGenerator[Event[Any], None]:
+        """As `Client.stream`, for `async for`. To leave before the last event, `aclose` it or cancel the task."""
+        asked = self._asked(model, item, options)
+        question = msgspec.structs.replace(asked, lines=[*asked.lines, ACCEPT])
+        opened: Opened = []
+        server = ""
+        try:
+            reply, _, server = await self._run(question, partial(self._exchange, opened=opened))
+            if not opened:
+                for event in read_events(reply, type):
+                    yield event
+                return
+            ((connection, reader, until),) = opened
+            while True:
+                for text in reader.take():
+                    yield (said := read_event(text, type, reply))
+                    if said.is_final:
+                        return
+                async with asyncio.timeout(until - self._around.clock.now()):
+                    reader.feed(await connection.more())
+        except CallFailed:  # one of them is a TimeoutError too
+            raise
+        except TimeoutError:
+            raise DeadlineMissed("the deadline came between two events") from None
+        except (OSError, NotHttp) as error:
+            raise Unreachable(f"the stream broke off: {server}: {lost(error).why}") from None
+        finally:
+            for connection, _, _ in opened:
+                connection.close()
+
     async def models(self) -> list[Served]:
         """What a server serves now."""
         return models_in((await self._run(self._listed()))[0])
@@ -82,7 +119,9 @@ class AsyncClient(Asking):
         ended = await self._run(question)
         return answered(ended, read, question.key, self._around.clock.now() - began)
 
-    async def _run(self, question: Question) -> tuple[Reply, int, str]:
+    async def _run(
+        self, question: Question, exchange: Callable[[Attempt], Awaitable[Reply | Lost]] | None = None
+    ) -> tuple[Reply, int, str]:
         following, said = steps(question, self._around), None
         while True:
             try:
@@ -90,21 +129,26 @@ class AsyncClient(Asking):
             except StopIteration as end:
                 ended: tuple[Reply, int, str] = end.value
                 return ended
-            said = await (self._exchange(step) if isinstance(step, Attempt) else asyncio.sleep(step.seconds))
+            said = await (
+                (exchange or self._exchange)(step) if isinstance(step, Attempt) else asyncio.sleep(step.seconds)
+            )
 
-    async def _exchange(self, attempt: Attempt) -> Reply | Lost:
+    async def _exchange(self, attempt: Attempt, opened: Opened | None = None) -> Reply | Lost:
         try:
             async with asyncio.timeout(attempt.until - self._around.clock.now()):
                 await self._seats.acquire()
         except TimeoutError:
             return Lost("all connections of this client were busy", is_down=False)
         try:
-            return await self._sent(attempt)
+            return await self._sent(attempt, opened)
         finally:
             self._seats.release()
 
-    async def _sent(self, attempt: Attempt) -> Reply | Lost:
-        """One attempt; a connection that had gone stale while it was idle does not count as one."""
+    async def _sent(self, attempt: Attempt, opened: Opened | None) -> Reply | Lost:
+        """One attempt; a connection that had gone stale while it was idle does not count as one.
+
+        A connection on which events follow goes to `opened`.
+        """
         address, clock = attempt.address, self._around.clock
         while True:
             connection = self._pool.take(address, clock.now())
@@ -113,11 +157,14 @@ class AsyncClient(Asking):
                 connection = connection or await _connect(address, self._tls, attempt.connect_until, clock)
             except OSError as error:
                 return lost(error)
-            reader, keeps = Reader(), False
+            reader, keeps, is_open = Reader() if opened is None else EventReader(), False, False
             try:
                 async with asyncio.timeout(attempt.until - clock.now()):
                     reply = await connection.exchange(attempt, reader, clock.now())
                 keeps = reader.stays
+                if opened is not None and isinstance(reader, EventReader) and reader.goes_on:
+                    is_open = True
+                    opened.append((connection, reader, attempt.until))
                 return reply
             except TimeoutError:
                 return Lost("no answer in time", is_down=False)
@@ -128,7 +175,7 @@ class AsyncClient(Asking):
             finally:
                 if keeps:
                     self._pool.put(address, connection, clock.now())
-                else:
+                elif not is_open:
                     connection.close()
 
 
@@ -163,6 +210,15 @@ class _Connection:
             if (reply := reader.feed(data)) is not None:
                 return reply
         return reader.end()
+
+    async def more(self) -> bytes:
+        """What comes next; raises `OSError` at the end."""
+        if not (data := await self._reader.read(_CHUNK)):
+            raise ConnectionResetError("connection closed")
+        return data
+
+
+Opened: TypeAlias = list[tuple[_Connection, EventReader, float]]
 
 
 async def _connect(address: Address, tls: ssl.SSLContext | None, until: float, clock: Clock) -> _Connection:
