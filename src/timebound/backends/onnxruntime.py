@@ -9,9 +9,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnxruntime
 
 from timebound.backends.base import TensorSpec, current_slot
+from timebound.backends.parts import Parts
+from timebound.clock import MonotonicClock, ThreadClock
 from timebound.errors import SetupError
 
 _TENSOR = re.compile(r"tensor\((\w+)\)")
@@ -30,12 +33,24 @@ class OnnxruntimeSession:
         self.inputs: Sequence[TensorSpec] = [_spec(node) for node in self._sessions[0].get_inputs()]
         self.outputs: Sequence[TensorSpec] = [_spec(node) for node in self._sessions[0].get_outputs()]
 
+        clock = ThreadClock() if threads == 1 else MonotonicClock()  # of several, one would tell of itself alone
+        self._parts = Parts(clock) if _can_be_cut(self._sessions[0]) else None
+
     warm_sizes = ()
 
     def run(self, given: Mapping[str, Any]) -> list[Any]:
         """The outputs in order, for inputs by name."""
-        outputs: list[Any] = self._sessions[current_slot() % len(self._sessions)].run(None, given)
-        return outputs
+        session = self._sessions[current_slot() % len(self._sessions)]
+        if self._parts is None:
+            whole: list[Any] = session.run(None, given)
+            return whole
+        parts: list[list[Any]] = []
+
+        def compute(start: int, end: int) -> None:
+            parts.append(session.run(None, {name: value[start:end] for name, value in given.items()}))
+
+        self._parts.run(len(next(iter(given.values()))), compute)
+        return parts[0] if len(parts) == 1 else [np.concatenate(each) for each in zip(*parts, strict=True)]
 
     def divide(self, slots: int) -> bool:
         """Give each slot a session of its own, if inputs vary in more than the batch and it costs little; says whether.
@@ -98,6 +113,16 @@ def _open_session(path: Path, threads: int, has_own_pool: bool = False) -> Any:
     except Exception as error:
         reason = str(error).replace("\n", " ")
         raise SetupError(f"onnxruntime cannot load {path}: {reason[:300]}; export the model again") from error
+
+
+def _can_be_cut(session: Any) -> bool:
+    """Whether a batch may be run in parts: each of its sides has the batch first, and nothing else in it varies."""
+    sides = [node.shape for node in (*session.get_inputs(), *session.get_outputs())]
+    if not session.get_inputs() or not all(shape and isinstance(shape[0], str) for shape in sides):
+        return False
+    return len({shape[0] for shape in sides}) == 1 and all(
+        isinstance(size, int) for shape in sides for size in shape[1:]
+    )
 
 
 def _spec(node: Any) -> TensorSpec:
