@@ -2,8 +2,9 @@
 
 `python benchmarks/tools/pauses.py FOLDER serve ...` is `timebound serve ...` with a beat in its event loop, and
 `python benchmarks/tools/pauses.py FOLDER` a bare clock for each core, with nothing else to do. A worker or a hand has a
-beat in a thread of its own if its app calls `watch`. Each notes in a file of its own how late its beat was; and where
-it was a tenth of a second late, what its threads did meanwhile: faulthandler finds that out without the interpreter.
+beat in a thread of its own if its app calls `watch`. Each notes in a file of its own how late its beat was. With
+PAUSES_STACKS=1 also what its threads did meanwhile where it was a tenth of a second late: faulthandler finds that out
+without the interpreter, and may crash the process by that.
 """
 
 import asyncio
@@ -25,6 +26,7 @@ BEAT_S = 0.02
 NOTED_S = 0.02
 LONG_S = 0.1
 """A beat so late has its stacks noted."""
+STACKS = os.environ.get("PAUSES_STACKS") == "1"
 STATE_S = 0.1
 OVERDUE_S = 0.15
 """A batch that takes so much longer than predicted has the stacks of its worker noted."""
@@ -47,7 +49,7 @@ class Notes:
 
     def arm(self) -> None:
         """Have the stacks noted unless this is called again in time."""
-        if self._stacks < _MOST_STACKS:
+        if STACKS and self._stacks < _MOST_STACKS:
             faulthandler.dump_traceback_later(BEAT_S + LONG_S, file=self.trace)
 
     def late(self, since: "Account") -> None:
@@ -103,7 +105,7 @@ def watch(folder: Path) -> None:
     """In the process of a worker or a hand: from now on its threads have a beat."""
     is_hand = "timebound.workers.hand" in sys.orig_argv
     notes = Notes(folder, "hand" if is_hand else "worker")
-    if not is_hand:
+    if STACKS and not is_hand:
         faulthandler.register(signal.SIGUSR2, file=notes.trace, all_threads=True)
     threading.Thread(target=_beat_in_a_thread, args=(notes, not is_hand), daemon=True, name="beat").start()
 
@@ -159,7 +161,7 @@ class Watcher:
             self._notes.put("batch", age_s, size=len(batch.tickets), predicted_s=round(batch.predicted_s, 4))
             for worker in self._server.gateway.supervisor._workers.values():
                 pid = worker.child.process.pid
-                if (self._folder / f"worker-{pid}.jsonl").exists() and len(self._overdue) < _MOST_STACKS:
+                if STACKS and (self._folder / f"worker-{pid}.jsonl").exists() and len(self._overdue) < _MOST_STACKS:
                     with suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGUSR2)
 
