@@ -26,6 +26,7 @@ from timebound.rpc.statuses import Metadata, by_number
 from timebound.rpc.stream import Asked, Stream
 from timebound.rpc.surface import RpcInference, refused
 from timebound.rpc.together import Together
+from timebound.rpc.unread import Unread
 from timebound.rpc.wire import packing_of, peeked, unpacked_if_light
 from timebound.types import ModelInfo
 
@@ -92,6 +93,7 @@ class Inference:
         """Calls that are open."""
         self._streams = 0
         self._together = Together(intake.clock)
+        self._unread = Unread(held)
 
     def methods(self) -> dict[str, Any]:
         """What to mount, by name. ModelInfer reads its message itself: who may not ask need not be heard out."""
@@ -210,7 +212,7 @@ class Inference:
             self._streams -= 1
 
     def _heard(self, message: bytes, caller: Caller) -> Asked:
-        asked = Asked()
+        asked = Asked(self._unread)
         self.calls += 1
         try:
             hold = self._reading.hold(message)
