@@ -106,8 +106,21 @@ ALLOWED: Mapping[str, set[str]] = {
     | {"app_settings", "devices"}
     | {"admission", "config", "model", "events", "importer", "target", "store", "workers", "http", "lab"},
     "server": BASE | NOUNS | {"admission", "gateway", "http", "observe", "reading", "rpc", "work_folder", ROOT},
+    "notebook": {"errors"},
     "program": BASE
-    | {"app_settings", "importer", "client", "config", "gateway", "lab", "log", "model", "server", "target"},
+    | {
+        "app_settings",
+        "importer",
+        "client",
+        "config",
+        "gateway",
+        "lab",
+        "log",
+        "model",
+        "notebook",
+        "server",
+        "target",
+    },
     "testing": BASE | {"app_settings", "model", "program", "target", "workers"},
     "guest": BASE | NOUNS | {"gateway", "http", "server"},
     "ray": {"errors", "config", "log", "asking", "guest"},

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
+from timebound import notebook
 from timebound.app_settings import TABLE, handed_to
 from timebound.errors import SetupError
 from timebound.importer import imported_now
@@ -26,7 +27,8 @@ Served: TypeAlias = type[Model] | Callable[..., Any] | str | Path
 def serve(model: Served, **options: Any) -> int:
     """Serve it in this process until Ctrl-C or SIGTERM; `options` are those of `timebound serve`, such as `port=8001`.
 
-    For a script: put it under `if __name__ == "__main__":`, for workers import the file that the class is in.
+    For a script: put it under `if __name__ == "__main__":`, for workers import the file that the class is in. A class
+    typed into a notebook is handed to them as it is now, if cloudpickle is installed.
     """
     # Imported here: whoever only starts a server beside a program needs no web server in it.
     from timebound.config import of_options
@@ -34,10 +36,11 @@ def serve(model: Served, **options: Any) -> int:
     from timebound.server import run
     from timebound.target import check_target
 
-    target, config = target_of(model), of_options(options)
-    check_target(target)
-    set_up_logging(config.least_logged, as_json=config.logs_json, is_threaded=True)
-    return run(target, config)
+    with ExitStack() as until:
+        target, config = target_of(model, until), of_options(options)
+        check_target(target)
+        set_up_logging(config.least_logged, as_json=config.logs_json, is_threaded=True)
+        return run(target, config)
 
 
 def start(model: Served, **options: Any) -> Started:
@@ -45,17 +48,19 @@ def start(model: Served, **options: Any) -> Started:
 
     Returns when it is ready. For notebooks and tests: `with tb.start(Mood) as server: server.ask({...})`.
     """
-    return Started(target_of(model), options)
+    with ExitStack() as until:
+        return Started(target_of(model, until), options, until.pop_all())
 
 
 class Started:
     """A server beside this program: `url`, `ask`, and `stop` (or leave the `with` block)."""
 
-    def __init__(self, target: Path, options: Mapping[str, Any]) -> None:
+    def __init__(self, target: Path, options: Mapping[str, Any], stack: ExitStack) -> None:
         from timebound.lab.load.launch import serving  # imported here: a program that only serves needs no launcher
 
-        self._stack = ExitStack()
-        self.url = self._stack.enter_context(serving(target, flags_of(options), handed_to(options.get(TABLE, {})))).url
+        with stack:
+            self.url = stack.enter_context(serving(target, flags_of(options), handed_to(options.get(TABLE, {})))).url
+            self._stack = stack.pop_all()
         self._client: Client | None = None
 
     def __enter__(self) -> Self:
@@ -96,8 +101,11 @@ class Started:
         self._stack.close()
 
 
-def target_of(model: Served) -> Path:
-    """What `timebound serve` would take for it; raises `SetupError` if workers could not import it."""
+def target_of(model: Served, until: ExitStack) -> Path:
+    """What `timebound serve` would take for it; raises `SetupError` if workers could not import it.
+
+    Of what was typed into a notebook a file is made, which is there until `until` is closed.
+    """
     if (file := imported_now()) is not None:  # a worker would start a server, whose workers would start servers ...
         raise SetupError(
             f"{file} starts a server while it is imported, and every worker imports it; put that call under "
@@ -112,9 +120,11 @@ def target_of(model: Served) -> Path:
         )
     source = source_of(model)
     if source is None:
+        if name.isidentifier() and notebook.is_possible():
+            return notebook.handed_over(model, name, until)
         raise SetupError(
-            f"{name} is not in a file, and workers import it from one; in a notebook, begin its cell with "
-            "`%%writefile app.py` and give 'app.py'"
+            f"{name} is not in a file, and workers import it from one; in a notebook, install what hands it to them: "
+            "pip install 'timebound[notebook]'; or begin its cell with `%%writefile app.py` and give 'app.py'"
         )
     if not name.isidentifier():
         raise SetupError(f"{name} is defined inside something else; move it to the top level of {source.name}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -71,8 +72,9 @@ def _loaded(model: Served, name: str) -> Model:
     if isinstance(model, type) and issubclass(model, Model):
         file = source_of(model)  # a notebook's classes have none, and need none here
         return load_class(model, app=read_here(file.parent if file is not None else Path.cwd()))
-    target = target_of(model)
-    models = {name_of(type(each)): each for each in load_models(target, threads=1, app=read_here(home_of(target)))}
+    with ExitStack() as until:
+        target = target_of(model, until)
+        models = {name_of(type(each)): each for each in load_models(target, threads=1, app=read_here(home_of(target)))}
     if name in models:
         return models[name]
     if name or len(models) != 1:

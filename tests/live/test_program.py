@@ -165,3 +165,85 @@ def test_a_script_without_the_guard_is_told_and_starts_no_server_in_its_workers(
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode != 0
     assert 'put that call under if __name__ == "__main__":' in done.stderr
+
+
+TYPED = """
+import math
+from typing import Annotated
+import timebound as tb
+from beside import WORDS
+FACTOR = 3
+
+def stretched(value):
+    return math.floor(value * FACTOR)
+
+class Part(tb.Struct):
+    size: Annotated[int, tb.Meta(ge=1)]
+
+class Mood(tb.Model):
+    key = "id"
+    class Settings(tb.Struct):
+        top: int = 7
+    class Request(tb.Struct, kw_only=True):
+        id: str
+        value: float = 2.5
+        words: list[str] = []
+        parts: list[Part] = []
+        def longest(self):
+            return max(self.words, default="")
+    def load(self):
+        with open(__import__("pathlib").Path("weights.txt").resolve()) as file:
+            self.weight = int(file.read())
+    def infer(self, batch):
+        return [[stretched(one.value), one.longest(), [part.size for part in one.parts], self.weight] for one in batch]
+    def finish(self, output, request):
+        return [request.id, *output, self.settings.top, WORDS]
+
+def greet(name: str, times: int = FACTOR) -> list[str]:
+    return [name] * times
+
+FACTOR = 4
+with tb.start(Mood, workers=1) as server:
+    print("SAID", server.ask({"id": "a", "words": ["b", "ccc"], "parts": [{"size": 2}]}).value)
+    try:
+        server.ask({"id": "a", "parts": [{"size": 0}]})
+    except tb.RequestError as error:
+        print("SAID", error.field)
+
+with tb.start(greet, workers=1) as server:
+    print("SAID", server.ask({"name": "you"}).value)
+
+print("SAID", tb.testing.ask(greet, {"name": "me"}))
+LOCK = __import__("threading").Lock()
+def locked(name: str) -> str:
+    return f"{name} {LOCK}"
+
+try:
+    tb.start(locked)
+except Exception as error:
+    print("SAID", error)
+
+"""
+
+
+def typed(text: str, folder: Path) -> list[str]:
+    """What Python prints that is told this line by line, as at its prompt."""
+    done = subprocess.run(
+        [sys.executable, "-i", "-q"], input=text, cwd=folder, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert "Traceback" not in done.stderr, done.stderr
+    return [line.partition("SAID ")[2] for line in done.stdout.splitlines() if "SAID " in line]
+
+
+def test_what_is_typed_at_the_prompt_is_served_as_it_is_then(tmp_path: Path) -> None:
+    (tmp_path / "beside.py").write_text("WORDS = 'of a module'\n")
+    (tmp_path / "weights.txt").write_text("11")
+    mood, field, greet, tested, locked = typed(TYPED, tmp_path)
+    assert mood == "['a', 10, 'ccc', [2], 11, 7, 'of a module']"
+    assert field == "parts[0].size"
+    assert greet == "['you', 'you', 'you']"
+    assert tested == "['me', 'me', 'me']"
+    assert locked.startswith("locked uses something that cannot be handed to workers: cannot pickle '_thread.lock'")
+    assert sorted(file.name for file in tmp_path.iterdir() if file.suffix) == ["beside.py", "weights.txt"], (
+        "no file stays"
+    )
