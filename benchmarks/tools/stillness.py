@@ -1,8 +1,8 @@
 """Watches whether this machine stands still, and how long a process that could run waits for a core.
 
 The watcher is a process that sleeps a little, again and again, and notes how late it wakes. It asks for next to
-nothing, at the priority of the gateway beside it: when it waits for a core, the machine is too busy for everyone. It
-also reads, from the kernel's own account, how long the gateway's main thread was ready to run and had no core.
+nothing, at the priority of the process beside it: when it waits for a core, the machine is too busy for both. It
+also reads, from the kernel's own account, how long the threads of that process were ready to run and had no core.
 """
 
 import os
@@ -11,6 +11,8 @@ import sys
 import tempfile
 import time
 from bisect import bisect_left
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
@@ -22,22 +24,38 @@ _MOST_LOOKS = 2000
 
 def watch(pid: int) -> None:
     """Print when it woke, how late that was, and how long the other ran and waited since the last line; for ever."""
-    account = os.open(f"/proc/{pid}/task/{pid}/schedstat", os.O_RDONLY)
-    told = _account(account)
+    other, own = (os.getpriority(os.PRIO_PROCESS, each) for each in (pid, 0))
+    os.setpriority(os.PRIO_PROCESS, 0, max(other, own))
+    threads = [Thread(path) for path in Path(f"/proc/{pid}/task").glob("*/schedstat")]
+    told = _account(threads)
     while True:
         due = time.monotonic() + SLEEP_S
         time.sleep(SLEEP_S)
         now = time.monotonic()
-        ran_s, waited_s = _account(account)
+        ran_s, waited_s = _account(threads)
         if now - due > NOTED_S or waited_s - told[1] > NOTED_S:
             print(f"{now:.6f} {now - due:.6f} {waited_s - told[1]:.6f} {ran_s - told[0]:.6f}", flush=True)
             told = ran_s, waited_s
 
 
-def _account(file: int) -> tuple[float, float]:
-    """Seconds it ran, and seconds it was ready to run and did not."""
-    ran, waited, _ = os.pread(file, 100, 0).split()
-    return int(ran) * 1e-9, int(waited) * 1e-9
+class Thread:
+    """The kernel's account of one thread, the last one when it has ended."""
+
+    def __init__(self, schedstat: Path) -> None:
+        self._file = os.open(schedstat, os.O_RDONLY)
+        self._seen = 0.0, 0.0
+
+    def read(self) -> tuple[float, float]:
+        """Seconds it ran, and seconds it was ready to run and did not."""
+        with suppress(ProcessLookupError):
+            ran, waited, _ = os.pread(self._file, 100, 0).split()
+            self._seen = int(ran) * 1e-9, int(waited) * 1e-9
+        return self._seen
+
+
+def _account(threads: Sequence[Thread]) -> tuple[float, float]:
+    ran, waited = zip(*[thread.read() for thread in threads], strict=True)
+    return sum(ran), sum(waited)
 
 
 class Stillness:
