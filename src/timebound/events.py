@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import groupby
 from typing import Any, TypeVar
 
 import msgspec
@@ -206,19 +207,58 @@ class WorkerDown(msgspec.Struct, frozen=True):
 
 
 class Events:
-    """Carries events to listeners; a listener that fails is logged and hurts nobody."""
+    """Carries events to listeners; a listener that fails is logged and hurts nobody.
 
-    def __init__(self) -> None:
-        self._listeners: dict[type, list[Callable[[Any], None]]] = {}
+    `soon` calls a function at the end of this turn of the event loop; without it nothing is `put` off.
+    """
+
+    def __init__(self, soon: Callable[[Callable[[], None]], object] | None = None) -> None:
+        self._soon = soon
+        self._waiting: list[Any] = []
+        self._listeners: dict[type, list[Callable[[Sequence[Any]], None]]] = {}
 
     def on(self, kind: type[E], listener: Callable[[E], None]) -> None:
         """Call `listener` with every event of this kind."""
+
+        def each(events: Sequence[E]) -> None:
+            for event in events:
+                try:
+                    listener(event)
+                except Exception:
+                    log.exception("a listener failed on %s", kind.__name__)
+
+        self.on_many(kind, each)
+
+    def on_many(self, kind: type[E], listener: Callable[[Sequence[E]], None]) -> None:
+        """Call `listener` with events of this kind, those together that were put together: for what there is most of.
+
+        Counting twenty answers of one batch in one call takes half the time of twenty calls.
+        """
         self._listeners.setdefault(kind, []).append(listener)
 
     def emit(self, event: Any) -> None:
-        """Tell everyone who listens for this kind of event, now."""
-        for listener in self._listeners.get(type(event), ()):
+        """Tell everyone who listens for this kind of event, now; and before it what was put off."""
+        if self._waiting:
+            self._tell_waiting()
+        self._tell(type(event), (event,))
+
+    def put(self, event: Any) -> None:
+        """Tell it with the others of this turn of the event loop, before anything that is emitted."""
+        if self._soon is None:
+            self.emit(event)
+            return
+        if not self._waiting:
+            self._soon(self._tell_waiting)
+        self._waiting.append(event)
+
+    def _tell_waiting(self) -> None:
+        events, self._waiting = self._waiting, []
+        for kind, same in groupby(events, type):
+            self._tell(kind, list(same))
+
+    def _tell(self, kind: type, events: Sequence[Any]) -> None:
+        for listener in self._listeners.get(kind, ()):
             try:
-                listener(event)
+                listener(events)
             except Exception:
-                log.exception("a listener failed on %s", type(event).__name__)
+                log.exception("a listener failed on %s", kind.__name__)

@@ -75,7 +75,7 @@ class Gateway:
         self.loop = loop
         self.reading = Reading(loop)
         self.clock = MonotonicClock()
-        self.events = Events()
+        self.events = Events(loop.call_soon)
         self.catalogue = Catalogue(self.clock)
         self.releases = Releases(Path(target), self.clock, self.events)
         self.store = open_store(config, clock=self.clock, events=self.events, loop=loop)

@@ -296,7 +296,7 @@ class Taken:
 
     def _tell(self, result: Result | RequestError, asked: Question | None, status: int, seconds: float) -> None:
         if not isinstance(result, RequestError) and asked is not None:
-            self._intake.events.emit(Answered(asked, result, status, seconds))
+            self._intake.events.put(Answered(asked, result, status, seconds))
         elif isinstance(result, RequestError):
             whose = "" if self.client is None else self.client.name
             facts = (result.code, status, seconds, whose, self.address, asked, result)

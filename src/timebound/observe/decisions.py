@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from math import inf
 from typing import Any
 
@@ -96,7 +96,7 @@ class Decisions:
         self._now = now
         self.recent: Recent[Decision] = Recent(KEPT)
         self._past: Recent[Past] = Recent(KEPT)
-        events.on(Answered, self._answered)
+        events.on_many(Answered, self._answered)
         events.on(Refused, self._refused)
 
     def find(self, request: str) -> Past | None:
@@ -113,14 +113,23 @@ class Decisions:
             ):
                 yield number, made
 
-    def _answered(self, event: Answered) -> None:
-        question, result = event.request, event.result
-        run, code = result.run, result.outcome.code
-        limit_s = question.deadline - question.arrived
-        self._past.put(Past.of(event))
-        is_plain = not code and result.quality is Quality.FULL and result.source is Source.COMPUTED
-        if is_plain and event.seconds <= limit_s:
-            return
+    def _answered(self, events: Sequence[Answered]) -> None:
+        full, computed, pasts = Quality.FULL, Source.COMPUTED, []
+        for event in events:
+            question, result, seconds = event.request, event.result, event.seconds
+            limit_s, code = question.deadline - question.arrived, result.outcome.code
+            pasts.append(
+                Past(  # as `Past.of` says, without a call
+                    question.id, question.model, result.version, event.status, limit_s, seconds,
+                    code or result.quality, result.source, result.queue_s, result.timing, None, result.run,
+                )
+            )  # fmt: skip
+            if code or seconds > limit_s or result.quality is not full or result.source is not computed:
+                self._decided(event, code, limit_s)
+        self._past.put_all(pasts)
+
+    def _decided(self, event: Answered, code: str, limit_s: float) -> None:
+        question, result, run = event.request, event.result, event.result.run
         kind = _kind(event, code, limit_s)
         if kind:
             self.recent.put(

@@ -11,7 +11,8 @@ import logging
 import os
 import queue
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -84,7 +85,7 @@ class Drift(Collector):
         self._news: queue.SimpleQueue[Alarm] = queue.SimpleQueue()
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="drift", daemon=True)
-        events.on(Answered, self._answered)
+        events.on_many(Answered, self._answered)
         events.on(Refused, self._refused)
 
     def start(self) -> None:
@@ -149,22 +150,31 @@ class Drift(Collector):
             flow = self._flows[model] = _Flow()
         return flow
 
-    def _answered(self, event: Answered) -> None:
-        question, result = event.request, event.result
-        outcome = result.outcome
-        if result.source is not Source.COMPUTED or outcome.code:
-            return
-        flow = self._flow(question.model)
-        if result.quality is not Quality.FULL:
-            flow.shortage.less_than_full(result.reason)
-            return
-        flow.shortage.add(False)
+    def _answered(self, events: Sequence[Answered]) -> None:
+        computed = [
+            event for event in events if event.result.source is Source.COMPUTED and not event.result.outcome.code
+        ]
+        for (model, is_full), same in groupby(computed, _which):
+            flow, row = self._flow(model), list(same)
+            if is_full:
+                flow.shortage.full(len(row))
+                self._full(flow, row)
+            else:
+                for event in row:
+                    flow.shortage.less_than_full(event.result.reason)
+
+    def _full(self, flow: _Flow, row: Sequence[Answered]) -> None:
         if flow.shortage.is_now:
-            flow.passed_over += 1
-        elif len(outcome.body) <= _LARGEST and len(flow.looks) < _MOST_AT_ONCE and flow.held_bytes < _MOST_BYTES:
-            flow.held_bytes += len(outcome.body)
-            version, served = result.version or question.version, question.served or question.model
-            flow.looks.append(_Look(served, version, question.size, len(question.body), outcome))
+            flow.passed_over += len(row)
+            return
+        for event in row:
+            if len(flow.looks) >= _MOST_AT_ONCE or flow.held_bytes >= _MOST_BYTES:
+                return
+            question, result = event.request, event.result
+            if (size := len(result.outcome.body)) <= _LARGEST:
+                flow.held_bytes += size
+                version, served = result.version or question.version, question.served or question.model
+                flow.looks.append(_Look(served, version, question.size, len(question.body), result.outcome))
 
     def _refused(self, event: Refused) -> None:
         if is_ours(event) and event.question is not None:
@@ -220,3 +230,8 @@ class Drift(Collector):
             fresh.replace(self._file)
         except OSError as error:
             log.warning("what is usual cannot be kept", extra={"file": str(self._file), "why": str(error)})
+
+
+def _which(event: Answered) -> tuple[str, bool]:
+    """The model, and whether its answer is a full one."""
+    return event.request.model, event.result.quality is Quality.FULL

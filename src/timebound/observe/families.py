@@ -7,7 +7,7 @@ the library's own histograms two to three.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
@@ -15,7 +15,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.samples import Exemplar
 
 from timebound.observe.rings import Bounded
-from timebound.types import Trace
+from timebound.types import Question, Trace
 
 _LONGEST = 128
 """Characters that OpenMetrics allows the names and values of an exemplar in all."""
@@ -44,6 +44,25 @@ class Histogram:
             self.traced[place] = (request_id, value, trace.trace_id)
         elif request_id:
             self.examples[place] = (request_id, value)
+
+    def add_all(self, values: Sequence[float]) -> None:
+        """Count values of nobody in particular."""
+        bounds, counts = self.bounds, self.counts
+        for value in values:
+            counts[bisect_left(bounds, value)] += 1
+        self.total += sum(values)
+
+    def add_each(self, values: Sequence[float], questions: Iterable[Question]) -> None:
+        """Count the value of each of these requests."""
+        bounds, counts, examples = self.bounds, self.counts, self.examples
+        for value, question in zip(values, questions, strict=True):
+            place = bisect_left(bounds, value)
+            counts[place] += 1
+            if question.trace is None:
+                examples[place] = (question.id, value)
+            elif question.trace.is_sampled:
+                self.traced[place] = (question.id, value, question.trace.trace_id)
+        self.total += sum(values)
 
     def buckets(self) -> list[tuple[str, float] | tuple[str, float, Exemplar]]:
         """As the library takes them."""

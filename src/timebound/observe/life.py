@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 from msgspec.structs import asdict
 
@@ -14,7 +15,7 @@ log = logging.getLogger("timebound.server")
 
 def log_life(events: Events) -> None:
     """Write a line when a worker comes, goes or takes a batch with it, and when a model failed on a request."""
-    events.on(Answered, _answered)
+    events.on_many(Answered, _answered)
     events.on(WorkerUp, lambda event: log.info("worker is up", extra=asdict(event)))
     events.on(WorkerDown, _worker_down)
     events.on(BatchLost, lambda event: log.warning("a batch was lost with its worker", extra=asdict(event)))
@@ -36,9 +37,11 @@ def warn_if_slow(info: ModelInfo) -> None:
     )  # fmt: skip
 
 
-def _answered(event: Answered) -> None:
-    if event.result.outcome.code == "model_failed":  # the worker's log has the traceback
-        log.error("a request failed in the model", extra={"model": event.request.model, "request_id": event.request.id})
+def _answered(events: Sequence[Answered]) -> None:
+    for event in events:
+        if event.result.outcome.code == "model_failed":  # the worker's log has the traceback
+            facts = {"model": event.request.model, "request_id": event.request.id}
+            log.error("a request failed in the model", extra=facts)
 
 
 def _worker_down(event: WorkerDown) -> None:

@@ -50,6 +50,11 @@ class Recent(Generic[T]):
         self._things.append(thing)
         self.count += 1
 
+    def put_all(self, things: Sequence[T]) -> None:
+        """Add some, the oldest first."""
+        self._things.extend(things)
+        self.count += len(things)
+
     def newest(self, after: int = -1) -> Iterator[tuple[int, T]]:
         """Those with a number above `after`, the newest first, each with its number."""
         yield from zip(range(self.count - 1, after, -1), reversed(self._things), strict=False)

@@ -21,6 +21,10 @@ class Shortage:
         """Count a request: whether time was too short for its full answer."""
         self._share = self._share * _REMEMBERED + (1 - _REMEMBERED) * is_short
 
+    def full(self, count: int) -> None:
+        """Count so many full answers."""
+        self._share *= _REMEMBERED**count
+
     def less_than_full(self, reason: str) -> None:
         """Count an answer that was partial or a fallback."""
         self.add(reason not in _OTHER_REASONS)

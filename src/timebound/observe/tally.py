@@ -1,18 +1,19 @@
 """Every answer and refusal, counted once: metrics, signals and the live page make what they show of these counts.
 
-It is called for every request, and they only when somebody looks or a second is over.
+It is called for every batch, and they only when somebody looks or a second is over.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from timebound.events import Answered, Events, Refused
 from timebound.observe.families import MOST_COUNTS, MOST_HISTOGRAMS, Histogram
-from timebound.observe.judged import is_in_time, is_ours
+from timebound.observe.judged import is_ours
 from timebound.observe.rings import Bounded
+from timebound.types import Quality
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.175, 0.25, 0.375, 0.5, 0.75, 1.0, 1.5, 2.5, 5.0, 10.0)
 SLACK = (0.0, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -58,7 +59,7 @@ class Tally:
         """By model and version."""
         self.latencies: Bounded[str, list[int]] = Bounded(lambda: [0] * (len(FINE) + 1), MOST_HISTOGRAMS)
         """Answers of each model by what they took, between the bounds of `FINE`."""
-        events.on(Answered, self._answered)
+        events.on_many(Answered, self._answered)
         events.on(Refused, self._refused)
 
     def seen(self) -> Iterator[tuple[Seen, int]]:
@@ -66,21 +67,48 @@ class Tally:
         for key, count in list(self.kinds.items()):
             yield Seen(*key), count  # type: ignore[arg-type]
 
-    def _answered(self, event: Answered) -> None:
-        request, result, seconds = event.request, event.result, event.seconds
-        code, model, version = result.outcome.code, request.model, result.version or request.version
-        self.kinds[model, version, event.status, code, result.quality, result.source, is_in_time(event)] += 1
-        times = self.times[model, version]
-        times[0].add(seconds, request.id, request.trace)
-        self.latencies[model][bisect_left(FINE, seconds)] += 1
-        if request.client:
-            self.clients[request.client, code or "ok"] += 1
+    def _answered(self, events: Sequence[Answered]) -> None:
+        """Count those in a row together that have all of `Seen` in common, as nearly all of a batch do."""
+        last: tuple[str, str, int, str, str, str, bool | None] | None = None
+        row: list[Answered] = []
+        lefts: list[float] = []
+        for event in events:
+            request, result, status = event.request, event.result, event.status
+            code, quality = result.outcome.code, result.quality
+            left_s = request.deadline - request.arrived - event.seconds
+            if code:  # as `is_in_time` says, without a call
+                in_time = False if status >= 500 else None
+            else:
+                in_time = left_s >= 0 and quality is not Quality.FALLBACK
+            version = result.version or request.version
+            kind = (request.model, version, status, code, quality, result.source, in_time)
+            if kind != last:
+                if last is not None:
+                    self._count(last, row, lefts)
+                last, row, lefts = kind, [], []
+            row.append(event)
+            lefts.append(left_s if left_s > 0.0 else 0.0)
+        if last is not None:
+            self._count(last, row, lefts)
+
+    def _count(
+        self, kind: tuple[str, str, int, str, str, str, bool | None], row: Sequence[Answered], lefts: Sequence[float]
+    ) -> None:
+        model, version, _, code, *_ = kind
+        self.kinds[kind] += len(row)
+        times, latencies = self.times[model, version], self.latencies[model]
+        seconds = [event.seconds for event in row]
+        times[0].add_each(seconds, [event.request for event in row])
+        for took_s in seconds:
+            latencies[bisect_left(FINE, took_s)] += 1
+        for event in row:
+            if event.request.client:
+                self.clients[event.request.client, code or "ok"] += 1
         if not code:
-            left_s = request.deadline - request.arrived - seconds
-            times[1].add(left_s if left_s > 0.0 else 0.0)
-            times[2].add(result.queue_s)
+            times[1].add_all(lefts)
+            times[2].add_all([event.result.queue_s for event in row])
         else:
-            self.failed_s[model, version] += seconds
+            self.failed_s[model, version] += sum(seconds)
 
     def _refused(self, event: Refused) -> None:
         version = event.question.version if event.question is not None else ""

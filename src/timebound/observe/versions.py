@@ -49,7 +49,7 @@ class Versions:
         self._lots = lots
         self._wall = wall
         self._contests: dict[str, _Contest] = {}
-        events.on(Answered, self._answered)
+        events.on_many(Answered, self._answered)
         events.on(Refused, self._refused)
         events.on(Compared, self._compared)
 
@@ -76,7 +76,12 @@ class Versions:
         contest = self._contests.get(model)
         return None if contest is None else contest.sides.get(version)
 
-    def _answered(self, event: Answered) -> None:
+    def _answered(self, events: Sequence[Answered]) -> None:
+        if self._contests:
+            for event in events:
+                self._count(event)
+
+    def _count(self, event: Answered) -> None:
         result = event.result
         side = self._side(event.request.model, result.version or event.request.version)
         if side is None or result.source is Source.STORED:
