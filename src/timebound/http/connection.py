@@ -85,6 +85,11 @@ class Turn:
     def message_event(self) -> Turn:
         return self
 
+    @property
+    def is_usual(self) -> bool:
+        """Whether its connection goes on after it, and it was given no word between its head and its body."""
+        return self.keep_alive and not self._is_old and not self._expects_word
+
     def set(self) -> None:
         if self.disconnected:
             if self.leave is not None and not self.response_complete:
@@ -152,6 +157,8 @@ class Connection(Bounded):
     ) -> None:
         super().__init__(config, state, events, intake)
         self._routes = routes
+        self._again, self._again_bytes = b"", -1
+        """The head of the request that was parsed last, and its length with its body."""
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self.has_seat:
@@ -177,10 +184,30 @@ class Connection(Bounded):
             super()._start_asgi_task(cycle, app)
 
     def data_received(self, data: bytes) -> None:
+        if len(data) == self._again_bytes and data.startswith(self._again) and self._is_taken_again(data):
+            return
         if len(data) > AT_ONCE or self._rest:
             self.read_piecemeal(data)
-        else:
-            self.read(data)
+            return
+        is_whole = self.reading_since is None
+        self.read(data)
+        turn, length = cast(object, self.cycle), self._length
+        if is_whole and self.reading_since is None and length is not None and isinstance(turn, Turn) and turn.is_usual:
+            head = len(data) - length
+            if data.find(b"\r\n\r\n") == head - 4:  # else there was more in it than one request
+                self._again, self._again_bytes = data[:head], len(data)
+
+    def _is_taken_again(self, data: bytes) -> bool:
+        """Take a request that begins, byte for byte, as the one before it: its head need not be parsed once more."""
+        if self.reading_since is not None or self.unread_since is not None or self._rest or self._is_refused:
+            return False
+        if not self.cycle.response_complete or not self._take(self._length):
+            return False
+        self.idle_since = None
+        turn = cast(Turn, cast(object, self.cycle))
+        turn.body, turn.more_body = data[len(self._again) :], False
+        turn.set()
+        return True
 
     def read(self, data: bytes) -> None:
         if self._is_refused:
@@ -207,7 +234,7 @@ class Connection(Bounded):
             return
         self.reading_since, self.idle_since = self.loop.time(), None
         self._headers_done = self._owns_cycle = False
-        self._is_new = True
+        self._is_new, self._again_bytes = True, -1
         self._header_bytes = self._body_bytes = 0
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -323,7 +350,8 @@ class Connection(Bounded):
             self.go_on()
 
     def go_on(self) -> None:
-        self.flow.resume_reading()
+        if self.flow.read_paused:
+            self.flow.resume_reading()
         if self.pipeline:
             self._start_asgi_task(*self.pipeline.pop())
         else:
@@ -336,5 +364,11 @@ def unread_s(sock: socket.socket | None) -> float:
     """How long the last bytes that a client sent have been here, if that is more than a few milliseconds; else 0."""
     if sock is None or sock.family not in (socket.AF_INET, socket.AF_INET6):
         return 0.0
-    milliseconds: int = _LAST_DATA.unpack(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _LAST_DATA.size))[0]
+    asked = socket.socket(
+        sock.family, sock.type, sock.proto, sock.fileno()
+    )  # uvloop's would be copied, and closed again
+    try:
+        milliseconds: int = _LAST_DATA.unpack(asked.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _LAST_DATA.size))[0]
+    finally:
+        asked.detach()
     return milliseconds * 1e-3 if milliseconds > _TICKS_MS else 0.0
