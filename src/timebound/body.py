@@ -56,6 +56,8 @@ class FirstLook:
     def check(self, body: bytes) -> tuple[str | None, float]:
         """The request's key, if it has one, and its size; raises `RequestError` for what is wrong with the body."""
         fields = read_json(self._decoder.decode, body)
+        if self._key is None and self._size is None:
+            return None, 1.0
         key = _read(fields, self._key) if self._key else None
         size = _read(fields, self._size) if self._size else 1.0
         return (None if key is None or isinstance(key, dict | list) else str(key)), _length(size)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gc
+import tracemalloc
 
 import pytest
 from tests.requests.gateway import MARGIN_S, WARM_UP_S, World
 
 from timebound.errors import DeadlineMissed
+from timebound.requests import attempts
 from timebound.types import Outcome, Report, Result, Timing
 
 
@@ -116,6 +118,21 @@ def test_an_answered_request_leaves_no_garbage_behind() -> None:
     world.sent.clear()
     world.attempts.clear()
     assert gc.collect() == 0
+
+
+def test_guards_of_answered_requests_do_not_pile_up_until_their_deadlines() -> None:
+    world, made_there = World(), [tracemalloc.Filter(inclusive=True, filename_pattern=attempts.__file__)]
+    world.up("a")
+    tracemalloc.start()
+    for number in range(5_000):
+        world.submit(f"r{number}", timeout_s=50.0)
+        world.loop.run_due()
+        world.answer("a")
+        for kept in (world.sent, world.attempts, world.delivered):
+            kept.clear()
+    found = tracemalloc.take_snapshot().filter_traces(made_there).statistics("filename")
+    tracemalloc.stop()
+    assert sum(each.size for each in found) < 200_000  # a guard takes some 120 bytes
 
 
 def test_a_note_is_what_the_guard_gives_when_the_next_member_stalls() -> None:

@@ -119,7 +119,9 @@ class Intake:
                 go_on = partial(self._go_on, taken, headers, fields, body, hold) if is_suspect else None
                 if go_on is not None and self._large is not None and self._large.look(taken, headers, body, go_on):
                     return
-            taken.asked = asked = route.surface.read(fields, body, *looked)
+            taken.asked = asked = (
+                route.surface.read(fields, body, *looked) if looked else route.surface.read(fields, body)
+            )
             limit_s = min(asked.timeout_s or route.deadline_s, self._cap_s)
             if not LIMITS.keys().isdisjoint(fields):
                 limit_s = timeout_s(headers, limit_s, min(asked.timeout_s or math.inf, self._cap_s))

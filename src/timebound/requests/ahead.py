@@ -130,6 +130,14 @@ class Ahead:
                 request.info, request.is_wanted, request.phase = info, True, Phase.ACCEPTED
                 self.again(request)
 
+    def remove_model(self, name: str, successor: str | None = None) -> None:
+        """It is no longer served: what waits for it goes to its successor, or gets the best there is without it."""
+        for request in self._models.remove(name, successor):
+            if successor is None:
+                self._answers.give_up(request, "removed")
+            elif not self.again(request):
+                self._offer(request, self._clock.now())
+
     def again(self, request: Request) -> bool:
         """Its model is another one now: whether something is fetched for it, or was."""
         if not request.is_fetched and not request.info.has_fetch:

@@ -60,6 +60,53 @@ class Answers(Attempts):
             for attempt in self._crowd.due(self._guarded.values(), now + EVERY_S):
                 self.give_best(attempt, "guard")
 
+    async def drained(self) -> None:
+        """Return when no attempt waits."""
+        if self._guarded:
+            idle = self._loop.create_future()
+            self._drains.append(idle)
+            await idle
+
+    def queued(self) -> list[Request]:
+        """The requests somebody waits for that have not started."""
+        requests = {id(attempt.request): attempt.request for attempt in self._guarded.values()}
+        return [request for request in requests.values() if request.phase is Phase.QUEUED]
+
+    def strain(self, *, is_on: bool) -> None:
+        """Processes are being started, or are up."""
+        self.margin.is_strained = is_on
+        self._keep_free(0.0, self._clock.now())
+
+    def drop(self, attempt: Attempt, client: str) -> None:
+        """The client has left. Its request is dropped before it runs, unless a retry may come for it by its key."""
+        request = attempt.request
+        if attempt.number not in self._guarded:
+            return
+        self.remove(attempt)
+        if request.attempts:
+            self.follow(request)
+            return
+        keep = request.key is not None and request.phase in (Phase.QUEUED, Phase.RUNNING)
+        keep = keep and not request.is_suspect  # a worker is risked only for somebody who waits
+        self._scheduler.abandon(request, keep=keep)
+        if keep:
+            self.unwaited.add(request, client)
+        else:
+            self.forget(request)
+
+    def earliest(self, request: Request) -> float:
+        """The first deadline of those who wait for it to be computed; who has asked for a fallback does no longer."""
+        waiting = [attempt for attempt in request.attempts if not attempt.is_last_chance]
+        return min((self.due(attempt.question) for attempt in waiting), default=request.deadline)
+
+    def follow(self, request: Request) -> None:
+        """Somebody waits no more: the request has the time of those who still do, and keeps its rank."""
+        deadline = self.earliest(request)
+        if request.phase is Phase.QUEUED and deadline > request.deadline:
+            self._scheduler.renew(request, deadline, is_retry=request.is_retry)
+        elif request.phase not in (Phase.QUEUED, Phase.RUNNING):
+            request.deadline = deadline
+
     def give_up(
         self,
         request: Request,

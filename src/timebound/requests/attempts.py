@@ -65,6 +65,7 @@ class Attempts:
         self.unwaited = Unwaited(max_queue, self._let_go)
         self._drains: list[asyncio.Future[None]] = []
         self._guards: list[tuple[float, int]] = []  # a heap of when and whom; whoever is answered is skipped
+        self._most_guards = 1024
         self._guarded: dict[int, Attempt] = {}
         self._numbers = count()
         self._timer: asyncio.TimerHandle | None = None
@@ -76,18 +77,6 @@ class Attempts:
     def waiting(self) -> int:
         """How many attempts wait."""
         return len(self._guarded)
-
-    async def drained(self) -> None:
-        """Return when no attempt waits."""
-        if self._guarded:
-            idle = self._loop.create_future()
-            self._drains.append(idle)
-            await idle
-
-    def queued(self) -> list[Request]:
-        """The requests somebody waits for that have not started."""
-        requests = {id(attempt.request): attempt.request for attempt in self._guarded.values()}
-        return [request for request in requests.values() if request.phase is Phase.QUEUED]
 
     def add(self, request: Request, question: Question, deliver: Deliver, *, has_joined: bool = False) -> Attempt:
         """One more client waits for `request`."""
@@ -101,23 +90,6 @@ class Attempts:
             self.by_key.setdefault(request.key, request)
         self.arm(attempt)
         return attempt
-
-    def drop(self, attempt: Attempt, client: str) -> None:
-        """The client has left. Its request is dropped before it runs, unless a retry may come for it by its key."""
-        request = attempt.request
-        if attempt.number not in self._guarded:
-            return
-        self.remove(attempt)
-        if request.attempts:
-            self.follow(request)
-            return
-        keep = request.key is not None and request.phase in (Phase.QUEUED, Phase.RUNNING)
-        keep = keep and not request.is_suspect  # a worker is risked only for somebody who waits
-        self._scheduler.abandon(request, keep=keep)
-        if keep:
-            self.unwaited.add(request, client)
-        else:
-            self.forget(request)
 
     def _let_go(self, request: Request) -> None:
         self._scheduler.withdraw(request)
@@ -177,24 +149,13 @@ class Attempts:
         """The deadline for the scheduler, which keeps its whole margin before it: of a short limit that is too much."""
         return question.deadline + self._scheduler.margin_s - self.margin_of(question)
 
-    def earliest(self, request: Request) -> float:
-        """The first deadline of those who wait for it to be computed; who has asked for a fallback does no longer."""
-        waiting = [attempt for attempt in request.attempts if not attempt.is_last_chance]
-        return min((self.due(attempt.question) for attempt in waiting), default=request.deadline)
-
-    def follow(self, request: Request) -> None:
-        """Somebody waits no more: the request has the time of those who still do, and keeps its rank."""
-        deadline = self.earliest(request)
-        if request.phase is Phase.QUEUED and deadline > request.deadline:
-            self._scheduler.renew(request, deadline, is_retry=request.is_retry)
-        elif request.phase not in (Phase.QUEUED, Phase.RUNNING):
-            request.deadline = deadline
-
     def margin_of(self, question: Question) -> float:
         """What is kept free before this attempt's deadline."""
-        limit_s = question.deadline - question.arrived
-        least_s = min(_LEAST_OF_A_LIMIT * limit_s, _ENOUGH_S)
-        return min(max(self.margin.seconds, least_s), _MOST_OF_A_LIMIT * limit_s)
+        limit_s, margin_s = question.deadline - question.arrived, self.margin.seconds
+        if margin_s < _ENOUGH_S and margin_s < (least_s := _LEAST_OF_A_LIMIT * limit_s):  # without calls: for everyone
+            return least_s if least_s < _ENOUGH_S else _ENOUGH_S
+        most_s = _MOST_OF_A_LIMIT * limit_s
+        return margin_s if margin_s < most_s else most_s
 
     # ------------------------------------------------------------------ the guard
 
@@ -211,8 +172,16 @@ class Attempts:
     def arm(self, attempt: Attempt) -> None:
         at = attempt.guard_at = self._guard_at(attempt)
         heappush(self._guards, (at, attempt.number))
+        if len(self._guards) > self._most_guards:
+            self._forget_answered()
         if at < self._timer_at:
             self._set_timer(at)
+
+    def _forget_answered(self) -> None:
+        """Else guards of those who are answered would stay until their deadlines, and then go all at once."""
+        self._guards[:] = [entry for entry in self._guards if entry[1] in self._guarded]
+        heapify(self._guards)
+        self._most_guards = 2 * len(self._guards) + 1024
 
     def _set_timer(self, at: float) -> None:
         if self._timer is not None:
@@ -237,16 +206,8 @@ class Attempts:
                 self.arm(attempt)
             else:
                 self.give_best(attempt, "guard")
-        if len(guards) > 2 * len(self._guarded) + 1024:
-            guards[:] = [entry for entry in guards if entry[1] in self._guarded]
-            heapify(guards)
         if guards:
             self._set_timer(guards[0][0])
-
-    def strain(self, *, is_on: bool) -> None:
-        """Processes are being started, or are up."""
-        self.margin.is_strained = is_on
-        self._keep_free(0.0, self._clock.now())
 
     def _beat(self, late_s: float, now: float) -> None:
         self._keep_free(late_s, now)

@@ -98,8 +98,8 @@ class Dispatcher(Staff):
             self._models, self._answers, self._losses, scheduler=scheduler, helper=helper, fetcher=fetcher, clock=clock,
             loop=loop, compute=self._compute, offer=self._offer,
         )  # fmt: skip
-        self.add_model = self.ahead.add_model
-        """Accepts requests for one more model, or for one as it is now."""
+        self.add_model, self.remove_model = self.ahead.add_model, self.ahead.remove_model
+        """Accepts requests for one more model, or for one as it is now; and none any more."""
         self._numbers = count()
         self._poll_is_due = False
         self._alarm = Alarm(loop, self._poll)
@@ -135,14 +135,6 @@ class Dispatcher(Staff):
     def is_running(self, model: str, key: str) -> bool:
         """Whether a request with this key is in work here."""
         return (model, key) in self._answers.by_key
-
-    def remove_model(self, name: str, successor: str | None = None) -> None:
-        """It is no longer served: what waits for it goes to its successor, or gets the best there is without it."""
-        for request in self._models.remove(name, successor):
-            if successor is None:
-                self._answers.give_up(request, "removed")
-            elif not self.ahead.again(request):
-                self._offer(request, self._clock.now())
 
     def close(self) -> None:
         """Accept nothing any more; what was accepted is answered."""
@@ -227,8 +219,10 @@ class Dispatcher(Staff):
             if verdict.reason not in _OF_TIME or not self._answers.give_up_first(request, verdict.reason):
                 self._answers.give_up(request, verdict.reason, verdict.retry_after_s, verdict.predicted_s)
                 break
-        self._settle_aside()
-        self._poll_soon()
+        if self._scheduler.aside:
+            self._settle_aside()
+        if self._floor.free:
+            self._poll_soon()
 
     def _settle_aside(self) -> None:
         """Who was given up by the scheduler is told; those of a request's attempts that have more time go on."""
@@ -262,7 +256,8 @@ class Dispatcher(Staff):
             if slot is None:
                 return
             batch = self._scheduler.take(now, self._floor.devices.get(slot))
-            self._settle_aside()
+            if self._scheduler.aside:
+                self._settle_aside()
             if batch is None:
                 if self._scheduler.due < inf:
                     self._alarm.set(self._scheduler.due, now)

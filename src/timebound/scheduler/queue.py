@@ -215,7 +215,8 @@ class Lane:
         return self.count
 
     def add(self, ticket: Ticket) -> None:
-        place = self._queue(rank_of(ticket))
+        rank, queues = rank_of(ticket), self.queues
+        place = queues[0] if queues and queues[0].rank is rank else self._queue(rank)
         place.add(ticket)
         ticket.lane, ticket.place = self, place
         ticket.phase = Phase.QUEUED

@@ -31,7 +31,7 @@ class Scheduler(Roster, Recovery):
         self.due = inf  # when a slot is to ask again whose device is not to have its next batch yet
         self._running = InFlight()
         self._devices: Devices | None = None  # the same, once there are any
-        self._aside: list[SetAside] = []
+        self.aside: list[SetAside] = []  # given up; to be asked for by `set_aside`
         self._trouble = Trouble()
 
     # ------------------------------------------------------------------ set-up
@@ -124,12 +124,12 @@ class Scheduler(Roster, Recovery):
 
     def set_aside(self) -> list[SetAside]:
         """The tickets given up since the last call."""
-        aside, self._aside = self._aside, []
+        aside, self.aside = self.aside, []
         return aside
 
     def _set_aside(self, ticket: Ticket, reason: str) -> None:
         self._unqueue(ticket)
-        self._aside.append(SetAside(ticket, reason))
+        self.aside.append(SetAside(ticket, reason))
 
     # ------------------------------------------------------------------ batches out
 
@@ -208,7 +208,7 @@ class Scheduler(Roster, Recovery):
             if served.queued:
                 late = [] if self._policy.admits_all else served.expired(now + self.margin_s, now)
                 if late:
-                    self._aside += [SetAside(ticket, "too_late") for ticket in late]
+                    self.aside += [SetAside(ticket, "too_late") for ticket in late]
                 waiting += served.queued
         return waiting
 
@@ -292,7 +292,7 @@ class Scheduler(Roster, Recovery):
         return self._take_again(self._trouble.suspects, "suspect", now, server)
 
     def _take_again(self, survivors: Survivors, reason: str, now: float, server: Server | None) -> Batch | None:
-        part = next_part(survivors, self._models, now + self.margin_s, self._aside)
+        part = next_part(survivors, self._models, now + self.margin_s, self.aside)
         return None if part is None else self._start(*part, reason, now, server)
 
     def free_at(self, server: Server, now: float) -> float:

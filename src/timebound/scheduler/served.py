@@ -69,7 +69,7 @@ class Served:
 
     def lane(self, size: float) -> Lane:
         """Where an item of this size waits."""
-        bucket = length_bucket(size)
+        bucket = 0 if size == 1.0 else length_bucket(size)
         wide = LENGTHS_PER_OCTAVE // 2
         if bucket % wide and self._is_overhead_large():
             bucket += wide - bucket % wide
@@ -84,7 +84,7 @@ class Served:
 
     def count(self, ticket: Ticket, lane: Lane) -> None:
         """Take note of one more request."""
-        ticket.is_counted, bucket = True, length_bucket(ticket.size)
+        ticket.is_counted, bucket = True, 0 if ticket.size == 1.0 else length_bucket(ticket.size)
         self.lengths[bucket] = self.lengths.get(bucket, 0.0) + 1.0
         lane.offered += 1
         self.arrived_s += self.item_s(lane)

@@ -49,7 +49,7 @@ class Native:
         if asked is None:
             facts = looked or () if self._shape is None or looked is not None else self._shape.check(body)
             asked = Asked((Item(body, *facts),))
-        if EVENTS in fields.get(b"accept", b"").lower():
+        if b"accept" in fields and EVENTS in fields[b"accept"].lower():
             follow(asked, fields[b"accept"])
         return asked
 
