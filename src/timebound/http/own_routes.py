@@ -18,8 +18,8 @@ from starlette.types import Scope
 from timebound.admission import Client
 from timebound.errors import RequestError
 from timebound.http.access import CLIENT, Access, metrics_for
+from timebound.http.documents import Documents
 from timebound.http.missing import Missing, Shown, check_model
-from timebound.http.openapi import openapi
 from timebound.http.responses import json_response, problem_response, unchanged
 from timebound.version import VERSION
 
@@ -56,7 +56,7 @@ class OwnRoutes:
     ) -> None:
         self._served = served
         self._models = served.catalogue.models
-        self._access = access
+        self._documents = Documents(needs_key=access is not None)
         self._metrics = metrics
         self._further = further
         self._missing = missing
@@ -118,8 +118,9 @@ class OwnRoutes:
         return json_response({**status, "models": models, "version": VERSION})
 
     async def _openapi(self, request: HttpRequest) -> Response:
-        models, has_archives = self._missing.shown(request), self._served.has_handlers
-        return json_response(openapi(models, VERSION, needs_key=self._access is not None, has_archives=has_archives))
+        models = self._missing.shown(request)
+        body = await self._documents.of(models, has_archives=self._served.has_handlers)
+        return Response(body, media_type="application/json")
 
     async def _samples(self, request: HttpRequest) -> Response:
         check_model(request)
