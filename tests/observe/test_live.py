@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -33,6 +34,7 @@ from timebound.observe.drift import Drift
 from timebound.observe.gpus import GpuNumbers
 from timebound.observe.live import Live
 from timebound.observe.pace import REASONS
+from timebound.observe.stream import Stream
 from timebound.observe.versions import Versions
 from timebound.types import Loss, ModelInfo, Outcome, Quality, Question, Report, Result, Run, Source, Timing
 
@@ -320,6 +322,57 @@ def test_everybody_who_watches_gets_the_same_bytes_and_who_is_behind_is_let_go()
         world.turn(10)
         assert len(world.live.stream) == 0
         assert len([each async for each in one]) < 10
+
+    asyncio.run(run())
+
+
+async def watching(stream: Stream, *whose: bytes) -> list[tuple[AsyncIterator[bytes], asyncio.Future[bytes]]]:
+    """Pages of these holders of passes, each of which waits for its first message."""
+    pages = [stream.watch(one) for one in whose]
+    waiting = [asyncio.ensure_future(anext(page)) for page in pages]
+    await asyncio.sleep(0)
+    return list(zip(pages, waiting, strict=True))
+
+
+def test_of_full_places_the_newcomer_gets_that_of_a_holder_of_many_and_the_operator_that_of_any_pass() -> None:
+    async def run() -> None:
+        stream = Stream()
+        kept = await watching(stream, b"", b"few", *[b"many"] * 62)
+        assert not stream.has_room(b"many"), "its own pages have them"
+        assert stream.has_room(b"other")
+        assert len(stream) == 63
+        kept += await watching(stream, b"other")
+        assert stream.has_room(), "the operator"
+        assert len(stream) == 63
+        assert [page[1].done() for page in kept[:2]] == [False, False], "nobody else lost a place"
+
+    asyncio.run(run())
+
+
+def test_holders_of_one_place_each_do_not_take_them_from_each_other_but_the_operator_does() -> None:
+    async def run() -> None:
+        stream = Stream()
+        kept = await watching(stream, *(b"%d" % number for number in range(64)))
+        assert not stream.has_room(b"another")
+        assert stream.has_room(b"")
+        assert len(kept) == 64
+
+    asyncio.run(run())
+
+
+def test_of_full_places_who_does_not_read_loses_the_first() -> None:
+    async def run() -> None:
+        stream = Stream()
+        (silent, first), *others = await watching(stream, *[b"same"] * 64)
+        readers = [page for page, _ in others]
+        waiting = [message for _, message in others]
+        for _ in range(3):
+            stream.tell(b"x")
+            await asyncio.gather(*waiting)
+            waiting = [asyncio.ensure_future(anext(page)) for page in readers]
+            await asyncio.sleep(0)
+        assert stream.has_room(b"same")
+        assert [len(stream), await first, [each async for each in silent]] == [63, b"x", [b"x", b"x"]]
 
     asyncio.run(run())
 

@@ -72,8 +72,11 @@ class Admin:
 
     def has_pass(self, scope: Scope) -> bool:
         """Whether this request carries a pass that the operator was given."""
-        given = bearer_token(dict(scope["headers"]).get(b"authorization", b""))
-        return given is not None and self.passes.knows(given)
+        return self.passes.knows(self.pass_of(scope))
+
+    def pass_of(self, scope: Scope) -> bytes:
+        """What it carries where a pass would be; empty if nothing."""
+        return bearer_token(dict(scope["headers"]).get(b"authorization", b"")) or b""
 
     def is_operators(self, scope: Scope) -> bool:
         """Whether this request comes from the operator."""

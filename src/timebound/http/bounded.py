@@ -38,6 +38,9 @@ MOST_ESCAPES = 1_000
 PIPELINED = 8
 """Requests that are read while one before them is computed; from then on the connection waits."""
 
+TRANSPORT = "timebound.transport"
+"""In a request's scope: what its answer is written to."""
+
 _PIECE = 1024
 _TURN_BYTES = 2048
 """Of what is no body: how much is parsed at once for one connection, half a millisecond's work at the most."""
@@ -322,6 +325,7 @@ class Bounded(HttpToolsProtocol):
         self.url, self.expect_100_continue = url, expects_word
         self.headers += headers
         super().on_headers_complete()
+        self.scope[TRANSPORT] = self.transport  # type: ignore[literal-required]
 
     def refuse(self, code: str, detail: str) -> None:
         """Answer the request being read with a problem and take no more; earlier ones still get their answers."""

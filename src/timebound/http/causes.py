@@ -85,7 +85,10 @@ CAUSES: dict[str, tuple[str, str]] = {
         "Ask again when /readyz no longer mentions the store.",
     ),
     "draining": ("The server is shutting down.", "Ask again: another server or its successor answers."),
-    "too_many_watchers": ("64 pages show this server live already.", "Close some of them."),
+    "too_many_watchers": (
+        "64 pages show this server live already.",
+        "Close some of them; those that are not read lose their place within seconds.",
+    ),
     "too_many_connections": (
         "`--max-connections` are open.",
         "Keep connections and use them again, or raise the option.",

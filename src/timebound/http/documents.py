@@ -20,12 +20,12 @@ class Documents:
 
     def __init__(self, *, needs_key: bool) -> None:
         self._needs_key = needs_key
-        self._made: dict[tuple[str | bool, ...], tuple[Sequence[ModelInfo], bytes]] = {}
+        self._made: dict[tuple[object, ...], tuple[Sequence[ModelInfo], bytes]] = {}
         self._making = asyncio.Lock()
 
     async def of(self, models: Sequence[ModelInfo], *, has_archives: bool) -> bytes:
         """The document of these models, as JSON."""
-        which = (has_archives, *(info.name for info in models))
+        which: tuple[object, ...] = (has_archives, *(info.name for info in models))
         found = self._find(which, models)
         if found is not None:
             return found
@@ -39,7 +39,7 @@ class Documents:
                     del self._made[next(iter(self._made))]
             return found
 
-    def _find(self, which: tuple[str | bool, ...], models: Sequence[ModelInfo]) -> bytes | None:
+    def _find(self, which: tuple[object, ...], models: Sequence[ModelInfo]) -> bytes | None:
         known, body = self._made.get(which, ((), b""))
         return body if body and all(one is other for one, other in zip(known, models, strict=True)) else None
 
