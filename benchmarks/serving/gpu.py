@@ -330,7 +330,7 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--limit", type=float, default=460.0, help="seconds after which the whole is at its end")
     parser.add_argument("--under-way", default="512,256,1,64", help="requests under way in `serve`")
     parser.add_argument("--rate", type=float, default=3500.0, help="capacity, where `serve` does not run before")
-    parser.add_argument("--serve", default="--slots 2", help="options of the server")
+    parser.add_argument("--serve", default="--slots 2 --max-per-address 4096", help="options of the server")
     parser.add_argument("--net", default="efficientnet_b0", help="or resnet18, small")
     parser.add_argument("--device", default="cuda", help="or host, where there is no GPU")
     parser.add_argument("--max-batch", type=int, default=128)
