@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from math import isfinite
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
+from timebound.observe.detector import Detector, of_labels, of_numbers
 from timebound.observe.reference import LEAST, Reference, mark
-
-if TYPE_CHECKING:
-    from timebound.observe.detector import Detector
 
 SIGNALS = ("confidence", "label", "size")
 _STANDS_FOR = 2_000
@@ -74,7 +72,7 @@ class Stream:
             return False
         learned = _learned(self.signal, self._learning)
         self._learning = []  # if there is nothing to compare with, it learns on
-        self.detector = None if learned is None else _detector(learned)
+        self.detector = None if learned is None else Detector(learned)
         return learned is not None
 
     def _marked(self, label: str) -> str:
@@ -148,7 +146,7 @@ class Stream:
         stream._learning = list(kept.learning)
         if kept.reference is not None:
             _check(kept.reference, is_label=kept.signal == "label")
-            stream.detector = _detector(kept.reference)
+            stream.detector = Detector(kept.reference)
         return stream
 
 
@@ -229,12 +227,4 @@ class Streams:
 
 
 def _learned(signal: str, values: list[Any]) -> Reference | None:
-    from timebound.observe.detector import of_labels, of_numbers  # with numpy, which takes time to import
-
     return of_labels(values) if signal == "label" else of_numbers(values)
-
-
-def _detector(reference: Reference) -> Detector:
-    from timebound.observe.detector import Detector
-
-    return Detector(reference)
