@@ -43,6 +43,7 @@ from timebound.versions import Traffic
 from timebound.workers.crew import Recycling
 from timebound.workers.fetcher import Fetcher
 from timebound.workers.messages import WorkerPlan
+from timebound.workers.redaction import Redaction
 from timebound.workers.slots import Slots
 from timebound.workers.supervisor import Supervisor
 from timebound.workers.understudy import Understudy
@@ -80,6 +81,7 @@ class Gateway:
         self.releases = Releases(Path(target), self.clock, self.events)
         self.store = open_store(config, clock=self.clock, events=self.events, loop=loop)
         understudy, fetcher = Understudy(loop), Fetcher(loop)
+        self.redaction = Redaction(understudy, loop)
         self._profile = _profile_file(config, self.releases.target)
         self._profiles = self._profile.read() if self._profile else {}
         self._scheduler = Scheduler(config.margin, max_batch_bytes=config.max_batch_bytes, policy=_policy(policy))

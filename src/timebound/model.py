@@ -70,8 +70,9 @@ class Model:
     """Seconds a result is kept for retries."""
     keep_inputs: ClassVar[bool] = False
     """Whether the history (--history) keeps bodies and answers too, not only what became of each request."""
-    redact: ClassVar[Sequence[str]] = ()
-    """Fields, at any depth, that the history leaves out of JSON bodies and answers."""
+    redact: Any = ()
+    """Fields, at any depth, that the history leaves out of JSON bodies and answers; or `def redact(self, request)`,
+    which gives what it may keep of a request, None for nothing."""
     keep_votes: ClassVar[float] = 0.0
     """Of an ensemble: for which part of the requests, 0 to 1, the history asks what each member says by itself."""
     label_field: ClassVar[str | None] = None
@@ -185,8 +186,10 @@ def check_class(cls: type[Model]) -> None:
         raise SetupError(f"{where}: engine is {cls.engine!r}; give one of {', '.join(ENGINES)}")
     if not isinstance(cls.keep_votes, int | float) or not 0 <= cls.keep_votes <= 1:
         raise SetupError(f"{where}: keep_votes is {cls.keep_votes!r}; give a part of the requests, from 0 to 1")
-    if isinstance(cls.redact, str) or not all(isinstance(name, str) for name in cls.redact):
-        raise SetupError(f"{where}: redact is {cls.redact!r}; give a list of field names")
+    if not callable(cls.redact) and not (
+        isinstance(cls.redact, list | tuple | set | frozenset) and all(isinstance(name, str) for name in cls.redact)
+    ):
+        raise SetupError(f"{where}: redact is {cls.redact!r}; give a list of field names, or a method")
     if isinstance(cls.key_ignore, str) or not all(isinstance(name, str) for name in cls.key_ignore):
         raise SetupError(f"{where}: key_ignore is {cls.key_ignore!r}; give a list of field names")
     _check_fetch(cls, where)

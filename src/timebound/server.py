@@ -261,6 +261,7 @@ def _journal(config: Config, gateway: Gateway) -> Journal | None:
         now=gateway.clock.now,
         wall=wall,
         is_heavy=is_heavy_json,
+        redact=gateway.redaction.of,
     )
 
 

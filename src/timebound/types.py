@@ -118,6 +118,8 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the history keeps what is sent and answered, not only what became of it."""
     redact: list[str] = []
     """Fields that it leaves out of both."""
+    has_redact: bool = False
+    """Whether the class says itself what it keeps of a request: an understudy is asked."""
     keep_votes: float = 0.0
     """For which part of the requests the history asks what each member says by itself; 0 where there is none."""
     label_field: str | None = None

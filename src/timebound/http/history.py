@@ -180,15 +180,18 @@ class HistoryRoutes:
             try:
                 answer = await self._served.ask_again(*sent)
             except RequestError as error:
-                if redacted := self._redacted(sent[0]):
-                    error.detail += f"; what is kept is without what `redact` leaves out ({redacted})"
+                error.detail += self._redacted(sent[0])
                 raise
         facts = {"timebound-version": answer.version, "timebound-quality": answer.quality.value}
         headers = {"content-disposition": "attachment", "cache-control": "no-store", **facts}
         return Response(answer.body, headers=headers, media_type=answer.media)
 
     def _redacted(self, model: str) -> str:
-        return ", ".join({field: None for info in self._models.values() if info.base == model for field in info.redact})
+        infos = [info for info in self._models.values() if info.base == model]
+        fields = ", ".join({field: None for info in infos for field in info.redact})
+        if not fields and not any(info.has_redact for info in infos):
+            return ""
+        return f"; what is kept is without what `redact` leaves out{f' ({fields})' if fields else ''}"
 
     async def _export(self, request: HttpRequest) -> Response:
         kept, given = self._open(request), dict(request.query_params)

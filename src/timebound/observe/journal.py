@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from math import inf
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from timebound.events import Answered, Events, Refused
 from timebound.observe.judged import is_in_time
@@ -29,6 +29,9 @@ _IN_A_ROW = 64
 """Rows that are made before the event loop is let in, which waits for half a millisecond."""
 _TRY_AGAIN_S = 5.0
 _NOTHING = Told()
+
+Redact: TypeAlias = Callable[[list[tuple[str, bytes]]], list[bytes | None]]
+"""Of requests to these models what may be kept, None for nothing; it may wait for that."""
 
 
 class _Said(NamedTuple):
@@ -51,6 +54,7 @@ class Journal:
         now: Callable[[], float],
         wall: Callable[[], float],
         is_heavy: Callable[[bytes], bool] = lambda body: False,
+        redact: Redact = lambda requests: [None] * len(requests),
     ) -> None:
         self.folder = folder
         self._ledger = Ledger(folder, most_bytes=most_bytes, most_s=most_s)
@@ -59,12 +63,13 @@ class Journal:
         self._wall = wall
         self._is_heavy = is_heavy
         """Whether to look into a JSON body takes long: it holds up the event loop, though it is done in the thread."""
+        self._redact = redact
         self._waiting: queue.SimpleQueue[Answered | Refused | _Said | None] = queue.SimpleQueue()
         self._put_bytes = self._taken_bytes = 0  # by one thread each
         self.dropped = 0
         """Outcomes that are in no file."""
         self.written = 0
-        self._is_broken = False
+        self._is_broken = self._is_over = False
         self._thread = threading.Thread(target=self._run, name="history", daemon=True)
         events.on(Answered, self._put)
         events.on(Refused, self._put)
@@ -84,6 +89,7 @@ class Journal:
     def stop(self) -> None:
         """Write what is left."""
         if self._thread.is_alive():
+            self._is_over = True
             self._waiting.put(None)
             self._thread.join(timeout=10)
 
@@ -153,22 +159,37 @@ class Journal:
     def _told(self, events: list[Answered | Refused], now: float) -> list[tuple[Answered | Refused, tuple[Any, ...]]]:
         """Each with its row; one that has none, whatever was answered, does not hold up the others."""
         ahead, told = now - self._now(), []
-        for number, event in enumerate(events, 1):
-            if not number % _IN_A_ROW:
-                time.sleep(0)
-            try:
-                told.append((event, self._row(event, now, ahead)))
-            except Exception:
-                log.exception("an outcome could not be told")
+        for first in range(0, len(events), _IN_A_ROW):
+            some = events[first : first + _IN_A_ROW]
+            redacted = self._redacted(some)
+            for place, event in enumerate(some):
+                try:
+                    told.append((event, self._row(event, now, ahead, redacted.get(place))))
+                except Exception:
+                    log.exception("an outcome could not be told")
+            time.sleep(0)
         return told
 
-    def _row(self, event: Answered | Refused, now: float, ahead: float) -> tuple[Any, ...]:
+    def _redacted(self, events: list[Answered | Refused]) -> dict[int, bytes | None]:
+        """By place, what may be kept of those whose model says that itself; nobody can be asked while it stops."""
+        asked: dict[int, tuple[str, bytes]] = {}
+        for place, event in enumerate(events):
+            question = event.request if isinstance(event, Answered) else event.question
+            info = None if question is None else self._info(question)
+            if question is not None and info is not None and info.has_redact:
+                asked[place] = question.served or question.model, question.body
+        return dict(zip(asked, self._redact([*asked.values()]), strict=True)) if asked and not self._is_over else {}
+
+    def _info(self, question: Question) -> ModelInfo | None:
+        return self._models.get(question.served or question.model) or self._models.get(question.model)
+
+    def _row(self, event: Answered | Refused, now: float, ahead: float, redacted: bytes | None) -> tuple[Any, ...]:
         ms = round(event.seconds * 1e3, 3)
         if isinstance(event, Refused):
             arrived = now - event.seconds if event.question is None else event.question.arrived + ahead
-            return self._refused(event, arrived, ms)
+            return self._refused(event, arrived, ms, redacted)
         question, result = event.request, event.result
-        info = self._models.get(question.served or question.model) or self._models.get(question.model)
+        info = self._info(question)
         outcome, timing, run = result.outcome, result.timing, result.run
         label_field = None if info is None else info.label_field
         told = _NOTHING if outcome.code else told_by(outcome.body, outcome.media, label_field)
@@ -183,22 +204,25 @@ class Journal:
             result.batch_size, told.label, told.confidence,
             self._user(question, info), result.votes,
             int(has_disagreed(result.votes)) if result.votes else None, outcome.media,
-            self._kept(question.body, info), None if outcome.code else self._kept(outcome.body, info),
+            self._kept(question.body, info, redacted),
+            None if outcome.code else self._kept(outcome.body, info, None if redacted is None else outcome.body),
         )  # fmt: skip
 
     def _user(self, question: Question, info: ModelInfo | None) -> str:
         field = None if info is None else info.user_field
         return "" if not field or self._is_heavy(question.body) else field_of(question.body, field)
 
-    def _kept(self, body: bytes, info: ModelInfo | None) -> bytes | None:
+    def _kept(self, body: bytes, info: ModelInfo | None, redacted: bytes | None) -> bytes | None:
+        if info is not None and info.has_redact:
+            return redacted
         if info is None or not info.keep_inputs or (info.redact and self._is_heavy(body)):
             return None
         return without(body, info.redact)
 
-    def _refused(self, event: Refused, arrived: float, ms: float) -> tuple[Any, ...]:
+    def _refused(self, event: Refused, arrived: float, ms: float, redacted: bytes | None) -> tuple[Any, ...]:
         question, run = event.question, event.run
         predicted_s = event.predicted_s if run is None else run.predicted_s
-        info = None if question is None else self._models.get(question.model)
+        info = None if question is None else self._info(question)
         limit_s = inf if question is None else question.deadline - question.arrived
         return (
             arrived, event.request_id, event.model, "" if question is None else question.version,
@@ -207,7 +231,7 @@ class Journal:
             None if predicted_s is None else round(predicted_s * 1e3, 3), None if run is None else run.id,
             None if run is None else run.size, "", None,
             "" if question is None else self._user(question, info), "", None, "",
-            None if question is None else self._kept(question.body, info), None,
+            None if question is None else self._kept(question.body, info, redacted), None,
         )  # fmt: skip
 
 

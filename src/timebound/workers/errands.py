@@ -1,6 +1,6 @@
-"""The understudy's main: runs `fallback` and `size` of the user's classes, without weights.
+"""The understudy's main: runs `fallback`, `size` and `redact` of the user's classes, without weights.
 
-These two must answer within milliseconds, also while every worker is busy or dead. So they run in a process of
+The first two must answer within milliseconds, also while every worker is busy or dead. So they run in a process of
 their own that imports the classes and loads nothing. Each call has a thread to itself; one that takes too long is
 left behind and replaced, so it delays nobody else.
 """
@@ -25,7 +25,7 @@ from timebound.target import sentence, understudies
 from timebound.types import Outcome
 from timebound.workers import messages, wire
 from timebound.workers.failures import failure
-from timebound.workers.messages import FALLBACK, SIZE
+from timebound.workers.messages import FALLBACK, REDACT, SIZE
 from timebound.workers.runner import Runner
 
 log = logging.getLogger("timebound.understudy")
@@ -153,6 +153,9 @@ def _run(runner: Runner, duty: str, body: bytes) -> tuple[Outcome, float]:
     request = runner.decode(body)
     if duty == SIZE:
         return Outcome(b""), float(runner.model.size(request))
+    if duty == REDACT:
+        kept = runner.model.redact(request)
+        return Outcome(b"", code="not_kept") if kept is None else runner.encode(kept), 1.0
     return runner.encode(runner.model.fallback(request), body), 1.0
 
 
@@ -162,7 +165,8 @@ def _rehearse(runner: Runner) -> None:
     if model.example is None:
         return
     body = example_body(model.example)
-    for duty, is_there in ((FALLBACK, callable(model.fallback)), (SIZE, callable(model.size))):
+    has_redact = model.keep_inputs and callable(model.redact)
+    for duty, is_there in ((FALLBACK, callable(model.fallback)), (SIZE, callable(model.size)), (REDACT, has_redact)):
         try:
             if is_there:
                 _run(runner, duty, body)

@@ -17,7 +17,7 @@ NICENESS = 10
 DEVICE_SLOTS = 2
 """Of a worker with a device: one batch is computed, and the next one prepared."""
 _MOST_HANDS = 8
-FALLBACK, SIZE = "fallback", "size"
+FALLBACK, SIZE, REDACT = "fallback", "size", "redact"
 """What an understudy does."""
 
 

@@ -52,7 +52,7 @@ def _learn(generation: Generation, ready: messages.Ready, *, is_strict: bool) ->
     generation.fetched = {info.name: info.fetched for info in ready.models if info.fetched}
     generation.models = [msgspec.structs.replace(info, fetched=b"") if info.fetched else info for info in ready.models]
     generation.slots = ready.slots
-    if any(info.has_fallback or (info.has_size and not info.has_fetch) for info in ready.models):
+    if any(info.has_fallback or info.has_redact or (info.has_size and not info.has_fetch) for info in ready.models):
         generation.beside.append(Role.UNDERSTUDY)
     if any(info.has_fetch for info in ready.models):
         generation.beside.append(Role.FETCHER)

@@ -1,4 +1,4 @@
-"""The gateway's side of the understudy: asks it for fallbacks and sizes, many in one frame."""
+"""The gateway's side of the understudy: asks it for fallbacks, sizes and what may be kept, many in one frame."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from timebound.types import Outcome
 from timebound.workers import messages, wire
-from timebound.workers.messages import FALLBACK, SIZE
+from timebound.workers.messages import FALLBACK, REDACT, SIZE
 
 PING = "ping"
 
@@ -57,6 +57,10 @@ class Understudy:
     def size(self, model: str, body: bytes, done: Callable[[float | None], None]) -> None:
         """Ask for the size of a request; `done` gets None if it cannot be told."""
         self._ask(SIZE, model, body, lambda outcome, size: done(None if outcome.code else size))
+
+    def redact(self, model: str, body: bytes, done: Callable[[bytes | None], None]) -> None:
+        """Ask what may be kept of a request; `done` gets None if nothing, or if it cannot be told."""
+        self._ask(REDACT, model, body, lambda outcome, _: done(None if outcome.code else outcome.body))
 
     async def open(self, sock: socket.socket, on_hang: Callable[[], None]) -> None:
         """Take over the gateway's end of a new understudy's socket; one that was there before answers what it has.
