@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -45,15 +46,23 @@ HEADERS = st.lists(
 def test_any_bytes_are_answered_or_closed() -> None:
     with Serving(MODELS / "many.py", "--workers", "1", "--read-timeout", "0.1", "--keep-alive", "0.1") as serving:
 
-        @settings(max_examples=40, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+        @settings(max_examples=6, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
         @given(
-            st.one_of(st.binary(max_size=300), st.builds(lambda b, h: request("/order", b, *h), st.binary(), HEADERS))
+            st.lists(
+                st.one_of(
+                    st.binary(max_size=300), st.builds(lambda b, h: request("/order", b, *h), st.binary(), HEADERS)
+                ),
+                min_size=8,
+                max_size=8,
+            )
         )
-        def ask(data: bytes) -> None:
-            with serving.wire() as wire:
-                wire.send(data)
-                seen = wire.read_to_end() if data else b""  # ends at the latest when it is slow
-            assert b"HTTP/1.1 500" not in seen
+        def ask(eight: list[bytes]) -> None:
+            with ExitStack() as opened:  # at once: most end only when they are slow
+                wires = [opened.enter_context(serving.wire()) for _ in eight]
+                for wire, data in zip(wires, eight, strict=True):
+                    wire.send(data)
+                for wire, data in zip(wires, eight, strict=True):
+                    assert b"HTTP/1.1 500" not in (wire.read_to_end() if data else b"")
 
         ask()
         eventually(lambda: serving.gauge("requests_pending") == 0, "nothing pending")
