@@ -24,6 +24,7 @@ from timebound.rpc.callers import Callers
 from timebound.rpc.calls import Reading
 from timebound.rpc.health import Health
 from timebound.rpc.inference import Inference, RpcRoutes
+from timebound.rpc.memory import keep_memory
 from timebound.rpc.reflection import VERSIONS, Reflection
 from timebound.rpc.service import Service
 
@@ -110,6 +111,7 @@ class RpcFront:
         gRPC must not be running where a process forks: its threads are not in the child. Workers may come and go
         all the same, for they are started by `posix_spawn` (workers/spawn.py), in which none of gRPC's handlers runs.
         """
+        keep_memory()
         await self._server.start()
         log.info("listening for gRPC", extra={"at": self.address})
 
