@@ -6,7 +6,7 @@ field each time, one that hogs memory, Redis killed and paused, and all that `ho
 requests sent twice: no worker may be lost by these, `killed_honest`), `firsts` (reloads, where the first batch of each
 size takes longer than any but a first one may: no worker may be lost by that, either), `reloads` (20 of them in 60 s at
 0.7 times) and `varied` (a deadly item each second, no two alike: how many of the innocent the model does not answer,
-`varied_lost_share`).
+`varied_lost_share`; and for how much of the time no worker was up, `varied_none_up_share`: the more slowly they start).
 In all of them the first batch of each size takes long in each worker. Every request must get exactly one answer, before
 its deadline, and not a wrong one; the guilty items alone may get `crashes_worker`. The model sleeps for a known time:
 the capacity is known.
@@ -65,6 +65,7 @@ HONEST_LOAD = 0.6
 VARIED_S, QUICK_VARIED_S = 60.0, 20.0
 VARIED_LOAD = 0.4
 VARIED_EVERY_S = 1.0
+LOOK_S = 0.05
 PAUSE_S, HONEST_PAUSE_S, FIRSTS_PAUSE_S = (0.5, 2.5), (0.2, 0.8), (5.0, 8.0)
 BAD = ("lost", "late", "wrong", "answered_twice", "mixed_batches", "stale", "reloads_failed_requests", "killed_honest")
 BARS = (*zero(*BAD), Bar("varied_lost_share", at_most=0.01))
@@ -98,6 +99,7 @@ class Run:
         self._fault = "none"
         self._made: list[tuple[float, str]] = []
         self._stillness = Stillness()
+        self._none_up_s = 0.0
         self.figures: dict[str, float] = {}
         self.rows: list[dict[str, object]] = []
 
@@ -195,11 +197,14 @@ class Run:
         """A deadly item each second, no two of them alike: how many of the innocent are not answered by the model."""
         seconds = QUICK_VARIED_S if self._options.quick or self._options.seconds else VARIED_S
         async with self._load(port, VARIED_LOAD) as ledger:
-            end = self._now() + seconds
+            began = self._now()
+            watching = asyncio.create_task(self._watch(troubles))
             await asyncio.sleep(1.0)
-            while self._now() < end:
+            while self._now() < began + seconds:
                 self._begin("poison_varied")
                 await troubles.vary(ledger, 1, VARIED_EVERY_S)
+            watching.cancel()
+            took_s = self._now() - began
         deaths = await _metric(port, "timebound_worker_deaths_total")
         self._settle("varied", ledger, troubles)
         innocent = [entry for entry in ledger.entries if not entry.harm]
@@ -208,8 +213,18 @@ class Run:
             "varied_innocent": len(innocent),
             "varied_lost": len(unserved),
             "varied_lost_share": round(len(unserved) / len(innocent), 4),
+            "varied_none_up_share": round(self._none_up_s / took_s, 4),
             "varied_deaths": deaths,
         }
+
+    async def _watch(self, troubles: Troubles) -> None:
+        """Count the time in which no worker is up."""
+        since = self._now()
+        while True:
+            await asyncio.sleep(LOOK_S)
+            is_up = any(worker["is_up"] and not worker["is_understudy"] for worker in await troubles.workers())
+            self._none_up_s += 0.0 if is_up else self._now() - since
+            since = self._now()
 
     def _begin(self, name: str) -> None:
         self._fault = name

@@ -67,5 +67,7 @@ def test_one_deadly_item_a_second_costs_the_others_next_to_nothing(tmp_path: Pat
     figures, said = chaos(tmp_path, "--only", "varied", "--quick")
     assert_nothing_lost(figures, said)
     assert figures["varied_deaths"] >= 2, said  # or nothing was deadly
-    # 1 in 100 is the bar of a machine of its own; beside other tests a new worker comes up three times as slowly.
-    assert figures["varied_lost_share"] <= 0.03, said
+    assert figures["varied_deaths"] <= 9, "their kind is soon known"
+    # Beside other tests a worker may come up more slowly than a deadline: what comes while none is up has its fallback.
+    # In so short a run the first three batches that are lost whole, before the kind is known, are nearly 2 in 100.
+    assert figures["varied_lost_share"] - figures["varied_none_up_share"] <= 0.02, said
