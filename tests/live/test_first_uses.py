@@ -51,3 +51,36 @@ def test_no_page_or_call_is_the_first_to_need_a_module() -> None:
     command = [sys.executable, "-c", ASK, str(MODELS / "echo.py"), *ASKED]
     done = subprocess.run(command, env=clean_environment(), capture_output=True, text=True, timeout=60, check=True)
     assert json.loads(done.stdout) == {}
+
+
+LEARN = """
+import asyncio, json, sys
+from pathlib import Path
+from timebound.config import of_options
+from timebound.observe.reference import LEAST
+from timebound.observe.streams import Streams
+from timebound.server import Server
+
+async def run():
+    server = Server(Path(sys.argv[1]), of_options({"port": 0, "workers": 1, "profiles": "none"}))
+    await server.start()
+    before, streams = set(sys.modules), Streams()
+    for turn in range(LEAST + 1):  # as the thread does that looks at answers
+        streams.add("echo", "", {"confidence": turn / LEAST, "label": str(turn % 7), "size": 1.0 + turn}, 0.0)
+    print(json.dumps([[stream.signal for stream in streams.each() if stream.detector], [*set(sys.modules) - before]]))
+    await server.stop()
+
+asyncio.run(run())
+"""
+
+
+def test_learning_what_answers_are_usual_imports_nothing_while_requests_are_served() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LEARN, MODELS / "echo.py"],
+        env=clean_environment(),
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert json.loads(done.stdout.splitlines()[-1]) == [["confidence", "label", "size"], []]
