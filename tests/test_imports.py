@@ -105,7 +105,9 @@ ALLOWED: Mapping[str, set[str]] = {
     "doctor": BASE
     | {"app_settings", "devices"}
     | {"admission", "config", "model", "events", "importer", "target", "store", "workers", "http", "lab"},
-    "server": BASE | NOUNS | {"admission", "gateway", "http", "observe", "reading", "rpc", "work_folder", ROOT},
+    "server": BASE
+    | NOUNS
+    | {"admission", "gateway", "http", "observe", "reading", "rpc", "work_folder", "workers", ROOT},
     "notebook": {"errors"},
     "program": BASE
     | {
@@ -148,6 +150,7 @@ ALLOWED: Mapping[str, set[str]] = {
         "profile",
         "operator_socket",
         "observe",  # the history's files are read without a server
+        "workers",  # the first one's process is started before a server is there
     },
     "client": {"clock", "errors", "types", "version"},
     "__main__": {"cli"},

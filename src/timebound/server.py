@@ -42,6 +42,7 @@ from timebound.profile import ProfileFile
 from timebound.reading.light import is_heavy_json
 from timebound.rpc import rpc_front
 from timebound.work_folder import work_folder
+from timebound.workers.early import Early
 
 log = logging.getLogger("timebound.server")
 
@@ -307,11 +308,14 @@ def _quiet_collector() -> None:
     gc.set_threshold(20_000, 20, 100)
 
 
-async def serve(target: Path, config: Config, on_ready: Callable[[], None] | None = None) -> int:
+async def serve(
+    target: Path, config: Config, on_ready: Callable[[], None] | None = None, early: Early | None = None
+) -> int:
     """Run a server until a signal ends it; the exit code. A second signal leaves at once."""
     stopping = asyncio.Event()
     server = Server(target, config)
     server.gateway.releases.folder = work_folder()
+    server.gateway.supervisor.early = early
 
     def on_signal() -> None:
         if stopping.is_set():
@@ -349,6 +353,6 @@ async def serve(target: Path, config: Config, on_ready: Callable[[], None] | Non
     return CUT_OFF if cut_off else 0
 
 
-def run(target: Path, config: Config, on_ready: Callable[[], None] | None = None) -> int:
-    """Run a server in its own event loop; `on_ready` is called when it answers."""
-    return uvloop.run(serve(target, config, on_ready))
+def run(target: Path, config: Config, on_ready: Callable[[], None] | None = None, early: Early | None = None) -> int:
+    """Run a server in its own event loop; `on_ready` is called when it answers. `early` may become its first worker."""
+    return uvloop.run(serve(target, config, on_ready, early))

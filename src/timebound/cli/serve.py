@@ -11,7 +11,9 @@ from timebound.app_settings import forget_handed
 from timebound.cli.verb import add_set, configuration, declare
 from timebound.config import default_of, describe, options, shown_default
 from timebound.log import set_up_logging
+from timebound.machine.cores import cores
 from timebound.target import check_target, together
+from timebound.workers.early import start_early
 
 _DEMO = Path(__file__).parent.parent / "demo" / "app.py"
 
@@ -71,8 +73,13 @@ def run(chosen: argparse.Namespace) -> int:
         return 0
     check_target(target)
     chosen.debug = config.debug  # wherever it was set, mistakes are shown with their traceback
-    # Imported late: --help and mistakes in the options answer without the web server's import time.
-    from timebound.server import run as run_server
+    early = start_early(config.workers, config.slots, config.threads, config.device, cores())
+    try:
+        # Imported late: --help and mistakes in the options answer without the web server's import time.
+        from timebound.server import run as run_server
 
-    set_up_logging(config.least_logged, as_json=config.logs_json, is_threaded=True)
-    return run_server(target, config)
+        set_up_logging(config.least_logged, as_json=config.logs_json, is_threaded=True)
+        return run_server(target, config, early=early)
+    finally:
+        if early is not None:
+            early.end()

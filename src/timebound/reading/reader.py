@@ -13,7 +13,7 @@ import msgspec
 
 from timebound.errors import RequestError
 from timebound.reading.wire import HEAD, LENGTH, Looked, Said, receive
-from timebound.workers.spawn import spawn
+from timebound.workers.launch import spawn
 
 log = logging.getLogger("timebound.reading")
 

@@ -6,22 +6,17 @@ import asyncio
 import logging
 import os
 import socket
-import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
 from timebound.errors import SetupError
-from timebound.machine.gpus import VARIABLE, visible
 from timebound.types import Measured
 from timebound.workers import messages, wire
+from timebound.workers.early import Early, command, environment_of
 from timebound.workers.spawn import Process
 
 log = logging.getLogger("timebound.workers")
-
-# Math libraries start a thread per core each, in every worker, unless told not to.
-THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
-
 
 _MOST_LIMITS = 6
 """Who says again and again how far it is may take so many times --load-timeout altogether."""
@@ -32,8 +27,15 @@ FAREWELL_S = 5.0
 class Child(wire.Channel):
     """Started by `start`; `ready` resolves when it has loaded, or fails with the sentence to tell."""
 
-    def __init__(self, number: int, load: messages.Load, output: Mapping[int, int], gpu: int | None = None) -> None:
-        """`gpu` is the place of its own among the plan's."""
+    def __init__(
+        self,
+        number: int,
+        load: messages.Load,
+        output: Mapping[int, int],
+        gpu: int | None = None,
+        early: Early | None = None,
+    ) -> None:
+        """`gpu` is the place of its own among the plan's; `early` is a process that it may turn out to be."""
         super().__init__()
         self.number = number
         self.gpu = gpu
@@ -46,16 +48,16 @@ class Child(wire.Channel):
         self._limit: asyncio.TimerHandle | None = None
         self._last_limit = 0.0
         self._pairs = [wire.socket_pair() for _ in range(1 + load.max_slots)]
+        self._output = output
         numbers = [pair[1].fileno() for pair in self._pairs]
-        environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-        for variable in THREAD_VARIABLES:
-            environment.setdefault(variable, str(load.threads))
-        if gpu is not None:
-            environment[VARIABLE] = visible(load.plan.gpus, gpu)
-        elif load.plan.device == "cpu":
-            environment[VARIABLE] = ""
-        command = [sys.executable, "-m", "timebound.workers.process", *map(str, numbers)]
-        self.process = Process(command, environment, keep=numbers, files=output)
+        environment = environment_of(load.plan, load.threads, gpu)
+        self._early = early if early is not None and early.claim(environment, load.max_slots) else None
+        pid = 0
+        if self._early is not None:
+            pid = self._early.pid
+            self._pairs[0][0].close()
+            self._pairs[0] = (self._early.control, self._pairs[0][1])
+        self.process = Process(command(*numbers), environment, keep=numbers, files=output, pid=pid)
 
     async def start(self) -> None:
         """Start the process and tell it what to load, which may take it so long and no longer."""
@@ -74,6 +76,8 @@ class Child(wire.Channel):
         with suppress(ProcessLookupError):
             base = os.getpriority(os.PRIO_PROCESS, 0)
             os.setpriority(os.PRIO_PROCESS, self.process.pid, min(19, base + self._load.niceness))
+        if self._early is not None:
+            self._early.hand_over(self._output, [theirs.fileno() for _, theirs in self._pairs[1:]])
         for _, theirs in self._pairs:
             theirs.close()
         await self.open(self._pairs[0][0])

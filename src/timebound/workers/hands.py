@@ -24,8 +24,8 @@ from timebound.clock import Clock
 from timebound.types import Loss
 from timebound.workers import hand as own
 from timebound.workers.hired import Hired, Order, Part
+from timebound.workers.launch import spawn
 from timebound.workers.messages import WorkerPlan
-from timebound.workers.spawn import spawn
 from timebound.workers.staging import Area, Form
 
 log = logging.getLogger("timebound.worker")

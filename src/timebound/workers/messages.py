@@ -79,6 +79,15 @@ class WorkerPlan(msgspec.Struct, frozen=True, kw_only=True):
         """Batches that one worker may compute at once on its share of the cores."""
         return self.slots or max(1, self.cores // (self.workers or 1))
 
+    def threads_for(self, slots: int) -> int:
+        """How many threads each of so many slots of a worker computes with."""
+        return self.threads or max(1, self.cores // ((self.workers or 1) * slots))
+
+    @property
+    def slot_threads(self) -> int:
+        """The same for the slots it may have on its share of the cores."""
+        return self.threads_for(self.cpu_slots)
+
     @property
     def most_slots(self) -> int:
         """The most that a worker may turn out to have, once it has loaded."""

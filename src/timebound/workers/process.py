@@ -1,6 +1,7 @@
 """A worker's main: loads the models it is told to, then computes batches until it is told to stop.
 
-Started as `python -m timebound.workers.process CONTROL_FD SLOT_FD...`; the gateway holds the other ends.
+Started as `python -m timebound.workers.process CONTROL_FD SLOT_FD...`; the gateway holds the other ends. With `early`
+instead of the slots it gets those when there is a gateway (`early.py`).
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from timebound.log import set_up_logging
 from timebound.model import doubtful_attributes
 from timebound.target import load_models, sentence
 from timebound.workers import messages, wire
+from timebound.workers.early import sockets
 from timebound.workers.errands import serve_errands
 from timebound.workers.fetching import serve_fetches
 from timebound.workers.hands import Hands
@@ -50,7 +52,7 @@ def main(arguments: list[str]) -> int:
     for sign in (signal.SIGINT, signal.SIGTERM):
         signal.signal(sign, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM))
-    control, *slots = (socket.socket(fileno=int(fd)) for fd in arguments)
+    control, *slots = sockets(arguments)
     for sock in (control, *slots):
         sock.set_inheritable(False)  # who held one open after this process would hide its end from the gateway
     frame = wire.read_frame(control)

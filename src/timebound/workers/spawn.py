@@ -2,13 +2,12 @@
 
 `fork`, and the wait until the child has become another program, take 20 to 40 ms on a busy machine, and asyncio and
 `subprocess` spend them with the loop, or the interpreter, standing still: longer than what is kept free before
-deadlines. Here a thread does it, by the C library's `posix_spawn`, which needs neither.
+deadlines. Here a thread does it, as `launch.py` does.
 """
 
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import errno
 import os
 import signal
@@ -19,12 +18,7 @@ from contextlib import suppress
 from functools import partial
 from types import MappingProxyType
 
-_ROOM_BYTES = 1024
-"""For a `posix_spawn_file_actions_t`, a `posix_spawnattr_t` or a `sigset_t`: at most 336 bytes in glibc and musl."""
-_SETSIGMASK = 0x08
-_HELD_BACK = (signal.SIGINT, signal.SIGTERM)
-"""Ctrl-C, and what a process manager sends, reach the whole group. A worker holds them back from its first instruction
-on, until it has said that it ignores them: when it leaves is the gateway's decision."""
+from timebound.workers.launch import spawn
 
 NEVER_RAN = 127
 UNKNOWN = 255
@@ -39,12 +33,13 @@ class Process:
         environment: Mapping[str, str],
         keep: Sequence[int],
         files: Mapping[int, int] = MappingProxyType({}),
+        pid: int = 0,
     ) -> None:
         """It is to run `command` (its first word is a path) with the files `keep` open, under the same numbers.
 
-        `files` says which of ours it gets as its 1 (stdout) or 2.
+        `files` says which of ours it gets as its 1 (stdout) or 2. With `pid` it is one that was started before.
         """
-        self.pid = 0
+        self.pid = pid
         self.returncode: int | None = None
         """Its exit code, or the signal that ended it as a negative number; None while it lives."""
         self._arguments = (list(command), dict(environment), {**{number: number for number in keep}, **files})
@@ -79,7 +74,7 @@ class Process:
 
     def _live(self, command: list[str], environment: dict[str, str], files: dict[int, int]) -> None:
         try:
-            self.pid = spawn(command, environment, files)
+            self.pid = self.pid or spawn(command, environment, files)
         except OSError as error:
             self._tell(partial(self._fail, error))
             return
@@ -104,37 +99,3 @@ class Process:
     def _tell(self, news: Callable[[], None]) -> None:
         with suppress(RuntimeError):  # the loop is closed: nobody waits any more
             self._loop.call_soon_threadsafe(news)
-
-
-def spawn(command: list[str], environment: dict[str, str], files: dict[int, int]) -> int:
-    """Start a process; its number. The interpreter is free for other threads meanwhile."""
-    library = ctypes.CDLL(None)
-    actions, attributes, held_back = (ctypes.create_string_buffer(_ROOM_BYTES) for _ in range(3))
-    pid = ctypes.c_int()
-    _check(library.posix_spawn_file_actions_init(actions), command)
-    _check(library.posix_spawnattr_init(attributes), command)
-    try:
-        library.sigemptyset(held_back)
-        for sign in _HELD_BACK:
-            library.sigaddset(held_back, sign)
-        _check(library.posix_spawnattr_setsigmask(attributes, held_back), command)
-        _check(library.posix_spawnattr_setflags(attributes, ctypes.c_short(_SETSIGMASK)), command)
-        for theirs, ours in files.items():
-            # On itself, or on another: in the child, and only there, the file then stays open.
-            _check(library.posix_spawn_file_actions_adddup2(actions, ours, theirs), command)
-        lines = [f"{name}={value}" for name, value in environment.items()]
-        path, words = os.fsencode(command[0]), _strings(command)
-        _check(library.posix_spawn(ctypes.byref(pid), path, actions, attributes, words, _strings(lines)), command)
-    finally:
-        library.posix_spawnattr_destroy(attributes)
-        library.posix_spawn_file_actions_destroy(actions)
-    return pid.value
-
-
-def _strings(texts: Sequence[str]) -> ctypes.Array[ctypes.c_char_p]:
-    return (ctypes.c_char_p * (len(texts) + 1))(*map(os.fsencode, texts), None)
-
-
-def _check(code: int, command: Sequence[str]) -> None:
-    if code:
-        raise OSError(code, os.strerror(code), command[0])

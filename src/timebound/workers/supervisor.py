@@ -16,6 +16,7 @@ from timebound.types import ModelInfo
 from timebound.workers import messages
 from timebound.workers.child import Child
 from timebound.workers.crew import Generation, Recycling, Worker, cpu_s_of, memory_of
+from timebound.workers.early import Early
 from timebound.workers.fetcher import Fetcher
 from timebound.workers.messages import Role
 from timebound.workers.muster import muster
@@ -76,6 +77,8 @@ class Supervisor:
         self._is_stopping = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._outputs = Outputs()
+        self.early: Early | None = None
+        """A process that the first worker may be, if there is one."""
 
     @property
     def workers_up(self) -> int:
@@ -233,8 +236,7 @@ class Supervisor:
         plan = generation.plan
         is_worker = role is Role.WORKER
         max_slots = plan.most_slots if is_worker else 1
-        slots = plan.cpu_slots if is_worker else 1
-        threads = plan.threads or max(1, plan.cores // ((plan.workers or 1) * slots))
+        threads = plan.slot_threads if is_worker else plan.threads_for(1)
         # Who may feed a GPU runs level with the gateway; what turns out to compute on cores lowers itself.
         niceness = _NICENESS_BESIDE.get(role, 0 if plan.gpus else messages.NICENESS)
         gpu = instead_of.child.gpu if instead_of is not None else None
@@ -244,7 +246,7 @@ class Supervisor:
         beside = [worker.device_bytes for worker in self._workers.values() if worker.is_up and worker.child.gpu == gpu]
         load = messages.Load(plan, max_slots, threads, niceness, role, max(beside, default=0), generation.fetched)
         load = replace(load, is_first=not generation.doors.is_set())
-        child = Child(self._next_number, load, self._outputs.numbers, gpu)
+        child = Child(self._next_number, load, self._outputs.numbers, gpu, self.early if is_worker else None)
         worker = Worker(child, generation, role)
         worker.is_spare = instead_of is not None
         worker.child.on_measures = lambda rows: self._events.emit(HandlersMeasured(rows))

@@ -19,7 +19,7 @@ from typing import IO, Any
 from urllib.parse import urlsplit
 
 from timebound.errors import SetupError
-from timebound.workers.child import THREAD_VARIABLES
+from timebound.workers.early import THREAD_VARIABLES
 
 START_TIMEOUT_S = 300.0
 STOP_TIMEOUT_S = 40.0
