@@ -82,6 +82,7 @@ class Stream:
         self._waiting: deque[Asked] = deque()
         self._reading: asyncio.Future[Any] | None = None
         self._has_more = True
+        self._answered = 0
         self._largest = 0
         """Bytes of the largest answer so far."""
 
@@ -93,6 +94,7 @@ class Stream:
                 await self._wait()
                 while waiting and waiting[0].done.done():
                     message = in_band(waiting[0])
+                    self._answered += 1
                     self._largest = max(self._largest, len(message))
                     waiting[0].forget()  # it may take long to write: once is enough in memory
                     await self._write(message)
@@ -128,7 +130,10 @@ class Stream:
 
     def _may_ask_more(self) -> bool:
         ahead = len(self._waiting)
-        return not ahead or (ahead < AHEAD and (ahead + 1) * self._largest <= AHEAD_BYTES)
+        if not ahead:
+            return True
+        # The first answers tell how large they are: until then three are computed at once, then four, and so on.
+        return ahead <= 2 + self._answered and ahead < AHEAD and (ahead + 1) * self._largest <= AHEAD_BYTES
 
 
 def in_band(asked: Asked) -> bytes:
