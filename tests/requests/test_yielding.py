@@ -126,12 +126,19 @@ def test_pieces_that_come_again_after_a_loss_count_once() -> None:
 PIECE = Part("bytes", bytes(20_000))
 
 
-def test_pieces_count_in_the_memory_of_the_server_until_the_answer_is_given() -> None:
-    held, world = Held(1_000_000), World()
+def speaking_into(held: Held) -> World:
+    """A request with a key is in work, and its pieces count there."""
+    world = World()
     world.dispatcher.ahead.hold = held.hold
     world.up("a")
     world.submit("first", key="k")
     world.loop.run_due()
+    return world
+
+
+def test_pieces_count_in_the_memory_of_the_server_until_the_answer_is_given() -> None:
+    held = Held(1_000_000)
+    world = speaking_into(held)
     say(world, Part("bytes", bytes(10_000)))
     assert held.bytes == 0, "as small as a small body"
     say(world, PIECE, PIECE)
@@ -147,11 +154,8 @@ def test_pieces_count_in_the_memory_of_the_server_until_the_answer_is_given() ->
 
 
 def test_pieces_for_which_there_is_no_room_end_their_answer_with_word_to_come_again() -> None:
-    held, world = Held(50_000), World()
-    world.dispatcher.ahead.hold = held.hold
-    world.up("a")
-    world.submit("first", key="k")
-    world.loop.run_due()
+    held = Held(50_000)
+    world = speaking_into(held)
     say(world, PIECE, PIECE)
     say(world, PIECE)
     (error,) = [error for _, error in world.delivered if isinstance(error, Refusal)]
@@ -161,11 +165,8 @@ def test_pieces_for_which_there_is_no_room_end_their_answer_with_word_to_come_ag
 
 
 def test_the_joined_answer_counts_beside_its_pieces() -> None:
-    held, world = Held(1_000_000), World()
-    world.dispatcher.ahead.hold = held.hold
-    world.up("a")
-    world.submit("first", key="k")
-    world.loop.run_due()
+    held = Held(1_000_000)
+    world = speaking_into(held)
     say(world, PIECE, PIECE)
     world.loop.advance(world.info.deadline_s + 0.1)
     assert world.qualities() == {"first": "partial"}

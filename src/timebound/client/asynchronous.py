@@ -15,8 +15,7 @@ import msgspec
 from timebound.client.address import Address
 from timebound.client.answer import Answer, Read, as_kind
 from timebound.client.asking import Asking, Options, Served, Settings, TensorOptions, models_in
-from timebound.client.call import Attempt, Lost, Question, answered, lost, steps
-from timebound.client.errors import CallFailed, DeadlineMissed, Unreachable
+from timebound.client.call import Attempt, Lost, Question, answered, broken_off, lost, steps
 from timebound.client.events import ACCEPT, Event, EventReader, read_event, read_events
 from timebound.client.message import NotHttp, Reader, Reply
 from timebound.client.pool import Pool
@@ -85,7 +84,6 @@ class AsyncClient(Asking):
         asked = self._asked(model, item, options)
         question = msgspec.structs.replace(asked, lines=[*asked.lines, ACCEPT])
         opened: Opened = []
-        server = ""
         try:
             reply, _, server = await self._run(question, partial(self._exchange, opened=opened))
             if not opened:
@@ -93,19 +91,14 @@ class AsyncClient(Asking):
                     yield event
                 return
             ((connection, reader, until),) = opened
-            while True:
-                for text in reader.take():
-                    yield (said := read_event(text, type, reply))
-                    if said.is_final:
-                        return
-                async with asyncio.timeout(until - self._around.clock.now()):
-                    reader.feed(await connection.more())
-        except CallFailed:  # one of them is a TimeoutError too
-            raise
-        except TimeoutError:
-            raise DeadlineMissed("the deadline came between two events") from None
-        except (OSError, NotHttp) as error:
-            raise Unreachable(f"the stream broke off: {server}: {lost(error).why}") from None
+            with broken_off(server):
+                while True:
+                    for text in reader.take():
+                        yield (said := read_event(text, type, reply))
+                        if said.is_final:
+                            return
+                    async with asyncio.timeout(until - self._around.clock.now()):
+                        reader.feed(await connection.more())
         finally:
             for connection, _, _ in opened:
                 connection.close()

@@ -14,8 +14,7 @@ import msgspec
 from timebound.client.address import Address
 from timebound.client.answer import Answer, Read, as_kind
 from timebound.client.asking import Asking, Options, Served, Settings, TensorOptions, models_in
-from timebound.client.call import Attempt, Lost, Question, answered, lost, steps
-from timebound.client.errors import CallFailed, DeadlineMissed, Unreachable
+from timebound.client.call import Attempt, Lost, Question, answered, broken_off, lost, steps
 from timebound.client.events import ACCEPT, Event, EventReader, read_event, read_events
 from timebound.client.message import NotHttp, Reader, Reply
 from timebound.client.pool import Pool
@@ -95,25 +94,19 @@ class Client(Asking):
         asked = self._asked(model, item, options)
         question = msgspec.structs.replace(asked, lines=[*asked.lines, ACCEPT])
         opened: Opened = []
-        server = ""
         try:
             reply, _, server = self._run(question, partial(self._exchange, opened=opened))
             if not opened:
                 yield from read_events(reply, type)
                 return
             ((connection, reader, until),) = opened
-            while True:
-                for event in reader.take():
-                    yield (said := read_event(event, type, reply))
-                    if said.is_final:
-                        return
-                reader.feed(connection.more(until, self._around.clock.now))
-        except CallFailed:  # one of them is a TimeoutError too
-            raise
-        except TimeoutError:
-            raise DeadlineMissed("the deadline came between two events") from None
-        except (OSError, NotHttp) as error:
-            raise Unreachable(f"the stream broke off: {server}: {lost(error).why}") from None
+            with broken_off(server):
+                while True:
+                    for event in reader.take():
+                        yield (said := read_event(event, type, reply))
+                        if said.is_final:
+                            return
+                    reader.feed(connection.more(until, self._around.clock.now))
         finally:
             for connection, _, _ in opened:
                 connection.close()

@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 import msgspec
@@ -98,6 +99,19 @@ def lost(error: Exception) -> Lost:
     if message:
         return Lost(f"its certificate is not trusted ({message}); give its authority with ca=", is_final=True)
     return Lost((getattr(error, "strerror", None) or str(error) or type(error).__name__).lower())
+
+
+@contextmanager
+def broken_off(server: str) -> Iterator[None]:
+    """What goes wrong while a stream is read, as an error of the call."""
+    try:
+        yield
+    except CallFailed:  # one of them is a TimeoutError too
+        raise
+    except TimeoutError:
+        raise DeadlineMissed("the deadline came between two events") from None
+    except (OSError, NotHttp) as error:
+        raise Unreachable(f"the stream broke off: {server}: {lost(error).why}") from None
 
 
 Step: TypeAlias = Attempt | Pause
