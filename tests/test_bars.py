@@ -153,10 +153,11 @@ def test_names_of_bars_are_names_of_figures() -> None:
     for kind in ("quiet", *ABUSERS):
         seen.p50_ms[kind] = seen.p99_ms[kind] = seen.busy[kind] = [1.0]
     for kind in ABUSERS:
-        seen.ratios[kind] = [1.0]
+        seen.ratios[kind] = seen.control_ratios[kind] = [1.0]
         seen.stall_ms[kind] = seen.growth_mib[kind] = seen.over_counted[kind] = 1.0
         seen.held_ms[kind] = seen.connection_kb[kind] = 1.0
     assert {bar.name for bar in abuse.BARS} <= set(abuse.figures(seen))
+    assert {f"{kind}_control_p99_ratio" for kind in ABUSERS} <= set(abuse.figures(seen))
     assert {bar.name for bar in fuzz.BARS} <= set(fuzz.figures({"http": fuzz.Seen()}))
     assert {bar.name for bar in once.BARS} <= set(ONCE_GOOD)
 

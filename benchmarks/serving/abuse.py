@@ -10,9 +10,12 @@ connections.
 
 Well-behaved clients ask at a steady pace that the server can easily keep. A request's time is from the giving of its
 bytes to the system until the kernel has the answer, by the kernel's own stamp. Each round beside abusers is compared
-with a round alone right before or after it; a ratio is the median of these pairs. For each kind, the gateway's real
-growth is set against what its limits counted (bodies and unread answers held, 0.3 MB a connection), and against the
-number of connections where there are many; and the longest turn of its event loop is noted.
+with a round alone shortly before or after it; a ratio is the median of these pairs. Between the two is a control: the
+same abusers do the same to a second server on this machine, while the clients ask the first one as ever. What that
+round takes longer is the machine's doing, whose cores are shared where the server is not. It is printed under
+"elsewhere" (`KIND_control_p99_ratio`); no bar allows for it. For each kind, the gateway's real growth is set against
+what its limits counted (bodies and unread answers held, 0.3 MB a connection), and against the number of connections
+where there are many; and the longest turn of its event loop is noted.
 
 The exit code is 1 if a ratio of p99 is above 1.20, if the event loop worked for more than 20 ms without a pause, if the
 gateway grew by more than twice what it counted, or by more than one large body under slow or flooding clients, if a
@@ -84,6 +87,8 @@ class Findings:
     p50_ms: dict[str, list[float]] = field(default_factory=dict)
     p99_ms: dict[str, list[float]] = field(default_factory=dict)
     ratios: dict[str, list[float]] = field(default_factory=dict)
+    control_ratios: dict[str, list[float]] = field(default_factory=dict)
+    """The same while the abusers are busy with another server on this machine."""
     busy: dict[str, list[float]] = field(default_factory=dict)
     """The gateway's share of a core."""
     stall_ms: dict[str, float] = field(default_factory=dict)
@@ -102,6 +107,10 @@ class Findings:
     def ratio(self, kind: str) -> float:
         """How much longer the slowest hundredth waits beside abusers: the median of the pairs."""
         return median(self.ratios[kind])
+
+    def control_ratio(self, kind: str) -> float:
+        """How much of that is the machine's doing: the same, with the abusers at another server."""
+        return median(self.control_ratios[kind])
 
 
 class _Asked:
@@ -153,25 +162,44 @@ def _wait_for_abusers(port: int, count: int) -> None:
         time.sleep(0.05)
 
 
-def one_round(server: Server, traffic: EchoTraffic, kind: str, seconds: float, findings: Findings) -> float:
-    """Measure alone, or beside abusers who have had time to arrive; the p99 in ms."""
-    if kind == "quiet":
-        return _measured(server, traffic, kind, seconds, findings)
-    with Abuse(kind, traffic.port):
-        _wait_for_abusers(traffic.port, ABUSERS[kind][1])
-        p99_ms = _measured(server, traffic, kind, seconds, findings)
-        findings.open_most = max(findings.open_most, metrics(traffic.port)["timebound_connections_open"])
-    return p99_ms
+@dataclass(frozen=True)
+class _Stage:
+    """The server that is asked, and another one on the same machine for the same abusers."""
 
+    server: Server
+    traffic: EchoTraffic
+    kind: str
+    elsewhere: int
+    """The port of the other one."""
+    seconds: float
+    findings: Findings
 
-def _measured(server: Server, traffic: EchoTraffic, kind: str, seconds: float, findings: Findings) -> float:
-    began, before = time.monotonic(), _cpu_s(server.pid)
-    taken = uvloop.run(_well_behaved(traffic, seconds, findings))
-    findings.busy.setdefault(kind, []).append((_cpu_s(server.pid) - before) / (time.monotonic() - began))
-    p99_ms = quantile(taken, 0.99) * 1000
-    findings.p50_ms.setdefault(kind, []).append(quantile(taken, 0.5) * 1000)
-    findings.p99_ms.setdefault(kind, []).append(p99_ms)
-    return p99_ms
+    def round(self, *, is_backward: bool) -> None:
+        """Measure alone, with the abusers elsewhere, and beside them; or the other way about."""
+        order = [("quiet", 0), ("control", self.elsewhere), (self.kind, self.traffic.port)]
+        p99_ms = {which: self._measure(which, abused) for which, abused in (reversed(order) if is_backward else order)}
+        for ratios, which in ((self.findings.ratios, self.kind), (self.findings.control_ratios, "control")):
+            ratios.setdefault(self.kind, []).append(p99_ms[which] / p99_ms["quiet"])
+
+    def _measure(self, which: str, abused: int) -> float:
+        """The p99 in ms, beside abusers of this port who have had time to arrive."""
+        if not abused:
+            return self._measure_now(which)
+        with Abuse(self.kind, abused):
+            _wait_for_abusers(abused, ABUSERS[self.kind][1])
+            p99_ms = self._measure_now(which)
+            self.findings.open_most = max(self.findings.open_most, metrics(abused)["timebound_connections_open"])
+        return p99_ms
+
+    def _measure_now(self, which: str) -> float:
+        findings = self.findings
+        began, before = time.monotonic(), _cpu_s(self.server.pid)
+        taken = uvloop.run(_well_behaved(self.traffic, self.seconds, findings))
+        findings.busy.setdefault(which, []).append((_cpu_s(self.server.pid) - before) / (time.monotonic() - began))
+        p99_ms = quantile(taken, 0.99) * 1000
+        findings.p50_ms.setdefault(which, []).append(quantile(taken, 0.5) * 1000)
+        findings.p99_ms.setdefault(which, []).append(p99_ms)
+        return p99_ms
 
 
 def _cpu_s(pid: int) -> float:
@@ -192,18 +220,22 @@ def run(options: argparse.Namespace) -> Findings:
 
 def _one_kind(kind: str, options: argparse.Namespace, notes: Path, findings: Findings) -> None:
     rounds, seconds = (1, 2.0) if options.quick else (8, 2.5)
-    port = free_port()
+    port, elsewhere = free_port(), free_port()
     traffic = EchoTraffic(port)
     arguments = ["--read-timeout", str(READ_TIMEOUT_S), "--profiles", "none", *MORE.get(kind, ()), *options.serve_args]
-    command = [sys.executable, str(PULSE), str(notes), *timebound("echo", arguments)[1:], "--port", str(port)]
-    with Server("timebound", command, {}, lambda: answers_right(traffic)) as server:
+    command = timebound("echo", arguments)
+    first = [sys.executable, str(PULSE), str(notes), *command[1:], "--port", str(port)]
+    second = [*command, "--port", str(elsewhere)]
+    with (
+        Server("timebound", first, {}, lambda: answers_right(traffic)) as server,
+        Server("timebound", second, {}, lambda: answers_right(EchoTraffic(elsewhere))),
+    ):
         measure(traffic, CLIENTS, 0.5)
         began, weight = time.monotonic(), Weight(server.pid, port)
         with weight:
+            stage = _Stage(server, traffic, kind, elsewhere, seconds, findings)
             for number in range(rounds):
-                pair = ("quiet", kind) if number % 2 else (kind, "quiet")
-                p99_ms = {which: one_round(server, traffic, which, seconds, findings) for which in pair}
-                findings.ratios.setdefault(kind, []).append(p99_ms[kind] / p99_ms["quiet"])
+                stage.round(is_backward=number % 2 == 0)
         used_s, held_s = longest_stall_s(notes, began, time.monotonic())
         findings.stall_ms[kind], findings.held_ms[kind] = used_s * 1000, held_s * 1000
         if ABUSERS[kind][1] >= MANY:
@@ -218,17 +250,18 @@ def _one_kind(kind: str, options: argparse.Namespace, notes: Path, findings: Fin
 def table(findings: Findings) -> str:
     """The figures as a table for people."""
     rows = [
-        f"{'':12} {'p50, ms':>9} {'p99, ms':>9} {'p99 to quiet':>13} {'gateway busy':>13} {'stall, ms':>10} "
-        f"{'by the clock':>13} {'grown, MiB':>11} {'over counted':>13} {'kB each':>8}"
+        f"{'':12} {'p50, ms':>9} {'p99, ms':>9} {'p99 to quiet':>13} {'elsewhere':>9} {'gateway busy':>13} "
+        f"{'stall, ms':>10} {'by the clock':>13} {'grown, MiB':>11} {'over counted':>13} {'kB each':>8}"
     ]
     for kind in ("quiet", *findings.ratios):
         p50, p99, busy = (median(seen[kind]) for seen in (findings.p50_ms, findings.p99_ms, findings.busy))
         if kind == "quiet":
-            rows.append(f"{kind:12} {p50:9.2f} {p99:9.2f} {'':>13} {busy:13.3f}")
+            rows.append(f"{kind:12} {p50:9.2f} {p99:9.2f} {'':>13} {'':>9} {busy:13.3f}")
             continue
         cost = f"{findings.stall_ms[kind]:10.1f} {findings.held_ms[kind]:13.1f} {findings.growth_mib[kind]:11.1f} "
         cost += f"{findings.over_counted[kind]:13.2f} {findings.connection_kb.get(kind, 0):8.0f}"
-        rows.append(f"{kind:12} {p50:9.2f} {p99:9.2f} {findings.ratio(kind):13.2f} {busy:13.3f} {cost}")
+        ratios = f"{findings.ratio(kind):13.2f} {findings.control_ratio(kind):9.2f}"
+        rows.append(f"{kind:12} {p50:9.2f} {p99:9.2f} {ratios} {busy:13.3f} {cost}")
     turned = ", ".join(f"{code}: {count:.0f}" for code, count in sorted(findings.turned_away.items()))
     rows += [
         f"{CLIENTS} well-behaved clients, {CLIENTS / PACE_S:.0f} requests/s",
@@ -244,6 +277,7 @@ def figures(findings: Findings) -> dict[str, float]:
     heavy = [findings.growth_mib[kind] for kind in ("slowloris", "flood") if kind in kinds]
     return {
         **{f"{kind}_p99_ratio": findings.ratio(kind) for kind in kinds},
+        **{f"{kind}_control_p99_ratio": findings.control_ratio(kind) for kind in kinds},
         **{f"{kind}_p99_ms": median(findings.p99_ms[kind]) for kind in ("quiet", *kinds)},
         **{f"{kind}_gateway_busy": median(findings.busy[kind]) for kind in ("quiet", *kinds)},
         **{f"{kind}_stall_ms": findings.stall_ms[kind] for kind in kinds},
