@@ -209,3 +209,21 @@ def test_an_address_that_two_would_take_is_refused(
     (tmp_path / "app.py").touch()
     assert main(["up", "app.py", "--replicas", "2", *flag]) == 2
     assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("operator_at", "told"),
+    [
+        ("127.0.0.1:18003", "18003 is one of those that --port 18000 takes"),
+        ("127.0.0.1:17998", "18000 is one of those that --port 18000 takes"),
+        ("127.0.0.1:65534", "there is no such port for server 3"),
+    ],
+)
+def test_a_server_that_would_take_an_address_of_the_stack_is_not_started(
+    operator_at: str, told: str, tmp_path: Path
+) -> None:
+    """Also while nobody listens there: the server whose address it is may be about to start again."""
+    config = Config(port=18000, operator_at=operator_at)
+    plan = Plan(arguments=["app.py"], replicas=2, config=config, store="redis://127.0.0.1:1/0")
+    with pytest.raises(SetupError, match=f"server 3 is not started: .*{told}"):
+        asyncio.run(Stack(plan, tmp_path, MonotonicClock()).grow())

@@ -19,7 +19,6 @@ from timebound.log import set_up_logging
 from timebound.target import check_target
 
 if TYPE_CHECKING:
-    from timebound.config import Config
     from timebound.stack.stack import Stack
 
 log = logging.getLogger("timebound.stack")
@@ -51,8 +50,6 @@ def run(chosen: argparse.Namespace) -> int:
     flags = flags_of(chosen)
     config = configuration(flags, chosen.target)
     check_target(chosen.target)
-    if config.port == 0 or config.port + chosen.replicas > 65535:
-        raise SetupError(f"--port is {config.port}: the servers take the {chosen.replicas} ports after it")
     if config.tls_cert:
         raise SetupError("nginx speaks plain HTTP here; for HTTPS put the certificate into an nginx.conf of your own")
     if config.grpc_port is not None:
@@ -62,11 +59,12 @@ def run(chosen: argparse.Namespace) -> int:
         )
     if config.proxy_protocol:
         raise SetupError("nginx tells the servers by headers here whose requests it brings; leave --proxy-protocol out")
-    _check_places(config, chosen.replicas)
     chosen.debug = config.debug
     from timebound.clock import MonotonicClock  # late, as for `serve`: --help answers at once
+    from timebound.stack.places import check_places
     from timebound.stack.stack import Plan, Stack
 
+    check_places(config, chosen.replicas)
     set_up_logging(config.least_logged, as_json=config.logs_json, is_threaded=True)
     given = {name: value for name, value in flags.items() if name not in _OURS}
     plan = Plan(
@@ -77,27 +75,6 @@ def run(chosen: argparse.Namespace) -> int:
     )
     with tempfile.TemporaryDirectory(prefix="timebound-up-", ignore_cleanup_errors=True) as folder:
         return asyncio.run(_keep_up(Stack(plan, Path(folder), MonotonicClock())))
-
-
-def _check_places(config: Config, replicas: int) -> None:
-    """Raise `SetupError` for an address that two would take."""
-    if config.also_at is not None and replicas > 1:
-        raise SetupError(
-            f"only one server can listen at {config.also_at}, and {replicas} are to have the same --also-at; leave it "
-            "out, or give --replicas 1"
-        )
-    from timebound.stack.stack import operator_address  # late, as for `serve`
-
-    ports = range(config.port, config.port + replicas + 1)
-    for number in range(1, replicas + 1):
-        place = operator_address(config.operator_at, number)
-        if place is not None and place[1] in ports:
-            raise SetupError(
-                f"--operator-at {config.operator_at} takes a port for each server, and {place[1]} is one of those that "
-                f"--port {config.port} takes; choose one below {config.port}, or well above"
-            )
-        if place is not None and place[1] > 65535:
-            raise SetupError(f"--operator-at is {config.operator_at}: there is no such port for server {number}")
 
 
 async def _keep_up(stack: Stack) -> int:

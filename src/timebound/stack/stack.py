@@ -19,6 +19,7 @@ from timebound.config import Config
 from timebound.errors import SetupError
 from timebound.machine.cores import cores
 from timebound.stack.part import Part
+from timebound.stack.places import check_places, operator_address
 from timebound.stack.ports import check_free
 from timebound.stack.workers import children, takes_requests
 
@@ -110,13 +111,10 @@ class Stack:
         """One server more: nginx is told of it when it is ready."""
         async with self._changing:
             number = len(self.servers) + 1
-            if self._plan.config.also_at is not None:
-                raise SetupError(
-                    f"server {number} is not started: server 1 listens at {self._plan.config.also_at} (--also-at), "
-                    "and no other can"
-                )
-            if self._port(number) > 65535:
-                raise SetupError(f"there is no port for server {number}")
+            try:
+                check_places(self._plan.config, number)
+            except SetupError as error:
+                raise SetupError(f"server {number} is not started: {error}") from None
             self._check_ports(number)
             server = self._server(number)
             try:
@@ -217,14 +215,6 @@ def configuration(config: Config, addresses: Sequence[str], folder: Path) -> str
         about="Written by `timebound up`; it goes when that ends.",
         **limits(config),
     )
-
-
-def operator_address(first: str | None, number: int) -> tuple[str, int] | None:
-    """Host and port where a server is asked as its operator: the first has the given port, each next one more."""
-    if first is None:
-        return None
-    host, _, port = first.rpartition(":")
-    return host.strip("[]"), int(port) + number - 1 if int(port) else 0
 
 
 def _place(config: Config) -> str:
