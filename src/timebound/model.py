@@ -12,6 +12,7 @@ from typing import Annotated, Any, ClassVar, TypeAlias
 import msgspec
 
 from timebound.errors import SetupError, text_of
+from timebound.methods import check_methods
 from timebound.request_type import fields_of, is_request_type, reader, schema_of
 from timebound.types import ENGINES
 
@@ -192,6 +193,7 @@ def check_class(cls: type[Model]) -> None:
         raise SetupError(f"{where}: redact is {cls.redact!r}; give a list of field names, or a method")
     if isinstance(cls.key_ignore, str) or not all(isinstance(name, str) for name in cls.key_ignore):
         raise SetupError(f"{where}: key_ignore is {cls.key_ignore!r}; give a list of field names")
+    check_methods(cls, where)
     _check_fetch(cls, where)
     _check_path(cls.path, where)
     _check_methods(cls, where)
@@ -329,8 +331,9 @@ def _check_request_type(cls: type[Model], where: str) -> None:
                 raise SetupError(f"{where}: {option} = {value!r} needs a typed body; add `class Request(tb.Struct)`")
         return
     if not is_request_type(request):
-        kinds = "a class derived from timebound.Struct, a dataclass or a pydantic model"
-        raise SetupError(f"{where}: Request must be {kinds}, not {request!r}")
+        raise SetupError(
+            f"{where}: Request must be a tb.Struct, a dataclass or a pydantic model; write `class Request(tb.Struct):`"
+        )
     try:
         names = fields_of(request)
     except Exception as error:  # pydantic has exceptions of its own

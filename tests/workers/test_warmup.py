@@ -178,6 +178,15 @@ def test_a_model_that_forgets_the_batch_axis_is_found_out() -> None:
     assert "infer() failed on the example: ValueError: variant.infer returned 1 outputs for 2 items" in told
 
 
+@pytest.mark.parametrize("base", [Echo, Typed])
+def test_an_infer_written_for_a_single_item_is_told_that_it_gets_a_batch(base: type[tb.Model]) -> None:
+    told = complaint(variant(base, example=getattr(base, "example", None), infer=lambda self, item: item.text))
+    assert "AttributeError: 'list' object has no attribute 'text'" in told
+    assert told.endswith(
+        "; infer() gets a whole batch: what prepare() gave for each item, in a list, and returns one output for each"
+    )
+
+
 def test_an_example_that_does_not_fit_the_request_names_the_field() -> None:
     assert complaint(variant(Typed, example={"id": 7, "size": 1, "mode": "good"})) == (
         "variant: decoding refused the example (field id): Expected 'str', got 'int'; fix `example` or `Request`"

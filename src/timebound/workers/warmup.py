@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import re
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
@@ -38,6 +39,9 @@ _LONGEST_DESCRIPTION = 500
 _PARSED = "; its bodies are JSON and arrive parsed: with `json = False` they would be bytes"
 _OF_ANOTHER_KIND = (TypeError, AttributeError, LookupError)
 """What code for bytes raises when it is given what was parsed."""
+_BATCH = "; infer() gets a whole batch: what prepare() gave for each item, in a list, and returns one output for each"
+_OF_A_LIST = re.compile(r"'list' object|\blist indices\b")
+"""What code for a single item raises when it is given a list."""
 _NO_ANSWER = object()
 """Of a run that went no further than `infer`."""
 
@@ -222,15 +226,18 @@ def _walk(runner: Runner, body: bytes, what: str, count: int = 1) -> Any:
         field = f" (field {error.field})" if error.field else ""
         raise SetupError(f"{runner.name}: {stage} refused {what}{field}: {error.detail}; {cure}") from error
     except BaseException as error:
-        hint = (
-            f"; {cure}"
-            if what != "the example"
-            else _PARSED
-            if isinstance(error, _OF_ANOTHER_KIND) and type(model).json is None and takes_json(type(model))
-            else ""
-        )
+        hint = _hint(model, stage, error) or (f"; {cure}" if what != "the example" else "")
         raise SetupError(f"{runner.name}: {stage} failed on {what}: {describe(error)}{hint}") from error
     return answer
+
+
+def _hint(model: Model, stage: str, error: BaseException) -> str:
+    """What is usually the mistake where code meets something of another kind; nothing if nothing is known."""
+    if not isinstance(error, _OF_ANOTHER_KIND):
+        return ""
+    if stage == "infer()" and _OF_A_LIST.search(str(error)):
+        return _BATCH
+    return _PARSED if type(model).json is None and takes_json(type(model)) else ""
 
 
 def _zeros_run(runner: Runner, inputs: Any, count: int = 1) -> Any:
