@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import pickle
 import re
+import subprocess
 import sys
 from pathlib import Path
-from textwrap import dedent
 from types import ModuleType
 from typing import Any
 
@@ -17,8 +17,7 @@ import pytest
 import torch
 
 import timebound as tb
-from timebound.errors import SetupError
-from timebound.recipes import app_for, recipe_of
+from timebound.errors import NeedsProgram, SetupError
 from timebound.target import check_target
 
 NET = """
@@ -111,16 +110,10 @@ def test_the_recipe_of_each_ending_serves_its_file(
     tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = write(tmp_path / f"my model.{ending}")
-    with pytest.raises(SetupError) as refused:
+    with pytest.raises(NeedsProgram) as refused:
         check_target(file)
-    said = str(refused.value)
-    assert said.startswith(f"cannot serve {file}: load it in an app.py (recipe)")
-    recipe = recipe_of(file)
-    assert recipe is not None
-    app = app_for(file, recipe)
-    shown = said[said.index("    # app.py") :].partition("\nOr: ")[0]
-    assert dedent(shown).strip() == app.strip()
-    (tmp_path / "app.py").write_text(app)
+    assert str(refused.value).startswith(f"cannot serve {file} by itself: a program must load it")
+    (tmp_path / "app.py").write_text(refused.value.program)
     (tmp_path / "net.py").write_text(NET)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "net", raising=False)
@@ -131,8 +124,22 @@ def test_the_recipe_of_each_ending_serves_its_file(
 
 def test_a_folder_with_nothing_but_such_a_file_is_refused_with_its_recipe(tmp_path: Path) -> None:
     write(tmp_path / "model.joblib")
-    with pytest.raises(SetupError, match=r"cannot serve .*model\.joblib: load it in an app\.py \(recipe\)"):
+    with pytest.raises(NeedsProgram, match=r"cannot serve .*model\.joblib by itself: a program must load it"):
         check_target(tmp_path)
+
+
+def test_the_command_that_a_refusal_names_writes_the_program(tmp_path: Path) -> None:
+    file = write(tmp_path / "my model.joblib")
+    tried = subprocess.run(
+        [sys.executable, "-m", "timebound", "serve", str(file)], capture_output=True, text=True, check=False
+    )
+    assert tried.returncode == 2
+    command = re.findall("timebound (serve .*?app.py'?)", tried.stderr)[0]
+    subprocess.run(f"{sys.executable} -m timebound {command}", shell=True, check=False, stderr=subprocess.DEVNULL)
+    written = (tmp_path / "app.py").read_text()
+    assert written.startswith("# app.py (pip install joblib scikit-learn)\nfrom pathlib import Path\n")
+    assert written == tried.stdout
+    check_target(tmp_path / "app.py")
 
 
 def test_a_saved_model_of_tensorflow_is_told_how_to_be_converted(tmp_path: Path) -> None:

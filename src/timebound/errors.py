@@ -2,7 +2,8 @@
 
 TimeboundError
 ├── SetupError            a mistake found at start: one sentence with cause and cure, exit code 2
-│   └── MissingExtra      an optional library is not installed
+│   ├── MissingExtra      an optional library is not installed
+│   └── NeedsProgram      a file is served by a program, which is given along
 ├── RequestError          one request cannot be answered; its neighbours are not touched
 │   ├── BadInput          the client's input is wrong (raise it from `prepare`)
 │   ├── KeyReused         the key stands for a request with another body
@@ -34,6 +35,14 @@ class MissingExtra(SetupError):
 
     def __init__(self, library: str, extra: str) -> None:
         super().__init__(f"{library} is not installed; install it with: pip install 'timebound[{extra}]'")
+
+
+class NeedsProgram(SetupError):
+    """A file cannot be served by itself; `program` is an app.py that serves it."""
+
+    def __init__(self, sentence: str, program: str) -> None:
+        super().__init__(sentence)
+        self.program = program
 
 
 class RequestError(TimeboundError):

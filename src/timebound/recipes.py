@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
+
+from timebound.errors import NeedsProgram, SetupError
 
 
 @dataclass(frozen=True)
@@ -157,17 +160,17 @@ def app_for(path: Path, recipe: Recipe) -> str:
     return text.replace("LOAD", recipe.load.replace("\n", "\n        ")).replace("FILE", path.name)
 
 
-def refusal(path: Path) -> str | None:
-    """Why this file or folder is not served as it is, and the recipe that serves it; None where none is known."""
+def refusal(path: Path) -> SetupError | None:
+    """Why this file or folder is not served as it is, with the program that serves it; None where none is known."""
     if (path / "saved_model.pb").is_file():
-        return _SAVED_MODEL.format(path=path)
+        return SetupError(_SAVED_MODEL.format(path=path))
     recipe = recipe_of(path) if path.is_file() else None
     if recipe is None:
         return None
-    app = app_for(path, recipe)
-    indented = "\n".join(f"    {line}".rstrip() for line in app.splitlines())
-    also = f"\nOr: {recipe.or_else}".replace("FILE", str(path)) if recipe.or_else else ""
-    return (
-        f"cannot serve {path}: load it in an app.py (recipe). Put this beside it, then: "
-        f"timebound serve {path.with_name('app.py')}\n\n{indented}\n{also}"
+    app = path.with_name("app.py")
+    also = f". Or: {recipe.or_else}".replace("FILE", str(path)) if recipe.or_else else ""
+    return NeedsProgram(
+        f"cannot serve {path} by itself: a program must load it. This writes one, which you then serve: "
+        f"timebound serve {quote(str(path))} > {quote(str(app))}{also}",
+        app_for(path, recipe),
     )

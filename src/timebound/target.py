@@ -102,11 +102,11 @@ def _check_one(target: Path) -> None:
     if is_archives(path):
         return
     if why := refusal(path):
-        raise SetupError(why)
+        raise why
     if path.is_dir():
         if not list(_files(path)) and not archives(path):
             if why := next(filter(None, map(refusal, sorted(path.iterdir()))), None):
-                raise SetupError(why)
+                raise why
             raise SetupError(
                 f"no model in {path}; put an app.py in it, or files at <model>/<version>/model.onnx or <model>.onnx"
             )

@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import Any, NoReturn
 
 from timebound.cli.verb import examples_of
-from timebound.errors import RequestError, SetupError
+from timebound.errors import NeedsProgram, RequestError, SetupError
 
 # By verb, the file that declares it. Only the file of the verb that is called is imported: each needs other things.
 _FILES = {
@@ -108,6 +108,8 @@ def run(arguments: Sequence[str] | None) -> int:
         if getattr(chosen, "debug", None):
             traceback.print_exc()
         print(f"timebound: {error}", file=sys.stderr)
+        if isinstance(error, NeedsProgram):
+            print(f"\n{error.program}" if sys.stdout.isatty() else error.program, end="")
         return 2
     except RequestError as error:  # what was asked of a running server
         print(f"timebound: {error}", file=sys.stderr)
