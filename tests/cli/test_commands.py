@@ -71,6 +71,22 @@ def test_a_mistyped_command_or_choice_is_told_the_nearest(
     assert f"; did you mean {meant}?\n" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("flag", "said"),
+    [
+        ("--wrkers", "; did you mean --workers?\n"),
+        ("--time", "timebound tune: unknown option --time\nsee timebound tune --help"),
+    ],
+)
+def test_a_mistyped_flag_is_told_the_nearest_name_and_not_merely_another_that_has_dashes(
+    flag: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    verb = "serve" if flag == "--wrkers" else "tune"
+    with pytest.raises(SystemExit):
+        make_parser(verb).parse_args([verb, "app.py", flag])
+    assert said in capsys.readouterr().err
+
+
 def test_every_command_is_called_by_the_name_of_the_package() -> None:
     assert len(COMMANDS) > 15
     assert all(name == "timebound" or name.startswith("timebound ") for name in COMMANDS)

@@ -59,11 +59,11 @@ class _Parser(argparse.ArgumentParser):
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Unknown flags are found where the verb's own flags are known, so that the nearest can be named."""
         chosen, unknown = super().parse_known_args(args, namespace)
-        flags = [flag for action in self._actions for flag in action.option_strings]
+        names = {flag.lstrip("-"): flag for action in self._actions for flag in action.option_strings}
         for word in unknown:
-            near = difflib.get_close_matches(word.partition("=")[0], flags, n=1)
-            if word.startswith("--") and near:
-                self.error(f"unknown option {word}; did you mean {near[0]}?")
+            near = difflib.get_close_matches(word.lstrip("-").partition("=")[0], names, n=1)
+            if word.startswith("--"):
+                self.error(f"unknown option {word}" + (f"; did you mean {names[near[0]]}?" if near else ""))
         return chosen, unknown
 
     def error(self, message: str) -> NoReturn:
