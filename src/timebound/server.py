@@ -29,7 +29,7 @@ from timebound.observe.exports import FORMATS
 from timebound.observe.filter import filter_of
 from timebound.observe.gpus import GpuNumbers
 from timebound.observe.history import History
-from timebound.observe.journal import Journal
+from timebound.observe.journal import Journal, check_folder
 from timebound.observe.life import log_life, warn_if_slow
 from timebound.observe.live import Live
 from timebound.observe.metrics import Metrics
@@ -253,9 +253,11 @@ class Server:
 def _journal(config: Config, gateway: Gateway) -> Journal | None:
     if config.history is None:
         return None
+    folder = Path(config.history).expanduser()
+    check_folder(folder)
     return Journal(
         gateway.events,
-        Path(config.history).expanduser(),
+        folder,
         most_bytes=config.history_bytes,
         most_s=config.history_age,
         models=gateway.catalogue.models,

@@ -52,6 +52,14 @@ def app(folder: Path, *lines: str) -> Path:
     return folder / "app.py"
 
 
+def test_a_history_that_cannot_be_written_is_no_server(tmp_path: Path) -> None:
+    (tmp_path / "kept").touch()
+    said = sentence_of(
+        app(tmp_path, "def infer(self, batch):", "    return batch"), "--history", "kept", folder=tmp_path
+    )
+    assert said == "timebound: no history can be written to kept: it is a file; check --history"
+
+
 def save_network(path: Path) -> None:
     """An ONNX file that takes four float32 per item."""
     tensors = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", 4]) for name in ("x", "y")]

@@ -206,6 +206,21 @@ def test_the_command_tells_requests_by_minute_hour_and_day(tmp_path: Path, capsy
     assert "by hour" in capsys.readouterr().err
 
 
+def test_the_command_names_what_it_counts_and_says_when_there_is_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["history", "stats", str(tmp_path)]) == 0
+    assert capsys.readouterr().err == f"there is no request in {tmp_path}\n"
+    world = World(tmp_path)
+    with world.writing():
+        world.answer("one")
+    assert main(["history", "stats", str(tmp_path), "--by", "quality"]) == 0
+    shown = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert shown == [["requests", "share", "quality"], ["1", "100.0%", "full"]]
+    assert main(["history", "stats", str(tmp_path), "--only", "model=other"]) == 0
+    assert capsys.readouterr().err == f"there is no request in {tmp_path} that fits --only\n"
+
+
 def test_counts_and_words_that_somebody_took_away_are_begun_anew_and_found(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path, most_bytes=10**9, most_s=1e6)
     for verdict in ("right", "wrong"):

@@ -18,12 +18,12 @@ import pytest
 from pyarrow import parquet
 from tests.observe.damage import ALL_PAGES, damage
 
-from timebound.errors import BadInput, DeadlineMissed
+from timebound.errors import BadInput, DeadlineMissed, SetupError
 from timebound.events import Answered, Events, Refused
 from timebound.observe.database import read_only
 from timebound.observe.filter import filter_of
 from timebound.observe.history import History
-from timebound.observe.journal import Journal
+from timebound.observe.journal import Journal, check_folder
 from timebound.observe.ledger import OUTCOMES, Ledger, files
 from timebound.observe.told import Told
 from timebound.reading.light import is_heavy_json
@@ -66,6 +66,28 @@ class World:
 
     def rows(self, **asked: str) -> list[dict[str, Any]]:
         return self.history.rows(filter_of(asked), most=100)
+
+
+def test_a_folder_that_cannot_be_written_is_told_before_anything_is_served(tmp_path: Path) -> None:
+    check_folder(tmp_path / "new" / "folder")
+    assert (tmp_path / "new" / "folder").is_dir()
+    (tmp_path / "file").touch()
+    with pytest.raises(SetupError, match=r"no history can be written to .*file: it is a file; check --history$"):
+        check_folder(tmp_path / "file")
+    with pytest.raises(SetupError, match=r"no history can be written to /proc/history: .*; check --history$"):
+        check_folder(Path("/proc/history"))
+
+
+def test_a_history_that_is_still_broken_at_the_end_is_not_said_to_be_written_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = World(tmp_path / "file")
+    (tmp_path / "file").touch()
+    with caplog.at_level("INFO", logger="timebound.history"), world.writing():
+        world.answer("one")
+    assert "cannot be written, and answers go on without it" in caplog.text
+    assert "written again" not in caplog.text
+    assert world.journal.dropped == 1
 
 
 def test_what_became_of_each_request_is_found_by_any_of_its_fields(tmp_path: Path) -> None:

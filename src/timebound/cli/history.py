@@ -114,7 +114,11 @@ def _stats(chosen: argparse.Namespace) -> int:
         counts = history.counts(wanted, chosen.by)
     except RequestError as error:
         raise SetupError(error.detail) from None
-    total = sum(count for _, count in counts) or 1
+    if not counts:
+        print(f"there is no request in {chosen.folder}" + (" that fits --only" if chosen.only else ""), file=sys.stderr)
+        return 0
+    total = sum(count for _, count in counts)
+    print(f"{'requests':>10}  {'share':>6}  {chosen.by}")
     for name, count in counts:
         print(f"{count:10}  {count / total:6.1%}  {name or '(none)'}")
     return 0

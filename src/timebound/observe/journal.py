@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import logging
+import os
 import queue
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from errno import EACCES, EDQUOT, ENOSPC
 from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
+from timebound.errors import SetupError
 from timebound.events import Answered, Events, Refused
 from timebound.observe.judged import is_in_time
 from timebound.observe.ledger import Ledger
@@ -32,6 +35,18 @@ _NOTHING = Told()
 
 Redact: TypeAlias = Callable[[list[tuple[str, bytes]]], list[bytes | None]]
 """Of requests to these models what may be kept, None for nothing; it may wait for that."""
+
+
+def check_folder(folder: Path) -> None:
+    """Make the folder; raise `SetupError` if no history can be written to it. A full disk may get room."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise PermissionError(EACCES, os.strerror(EACCES))
+    except OSError as error:
+        if error.errno not in (ENOSPC, EDQUOT):
+            why = "it is a file" if folder.is_file() else error.strerror
+            raise SetupError(f"no history can be written to {folder}: {why}; check --history") from None
 
 
 class _Said(NamedTuple):
@@ -129,7 +144,8 @@ class Journal:
                 if self._waiting.empty() or len(events) >= _MOST_WAITING // 10:
                     break
                 first = self._waiting.get()
-            self._write(events, said)
+            if events or said:
+                self._write(events, said)
             if not is_over:
                 # What comes meanwhile goes into one transaction.
                 time.sleep(_TRY_AGAIN_S if self._is_broken else _EVERY_S)
@@ -145,7 +161,7 @@ class Journal:
                 self._ledger.write_feedback(said)
         except Exception as error:  # whatever it is, the thread goes on and tries again
             if not self._is_broken:
-                log.error("the history cannot be written and goes on without: %s", error)
+                log.error("the history cannot be written, and answers go on without it: %s", error)
             self._is_broken = True
             self._ledger.give_up()
         else:
