@@ -125,7 +125,8 @@ class Estimate:
             unit = self.scale(0, self.members) * self.crowd(max(self.crowds, default=1))
             last = max(1, curve.largest(longest_s / unit))
             curve.best, curve.fastest = self.shape.choose(curve.seconds, last)
-            _, curve.bulk = self.shape.choose(curve.seconds, max(last, curve.largest(bulk_s / unit)))
+            bulk = curve.largest(bulk_s / unit)
+            curve.bulk = self.shape.choose(curve.seconds, bulk)[1] if bulk > last else curve.fastest
             curve.best_rate = curve.best / curve.seconds[curve.best]
             curve.cuts = self.shape.cuts(curve.seconds) if self.shape.sizes else None
         return curve
@@ -140,13 +141,11 @@ class Estimate:
         shape = self._known.get((batch, size))
         if shape is None:
             shape = self._known[batch, size] = self.shape.seconds(self.shape.padded(batch), size)
-        seconds = shape * self._scale[member] * self.crowd(busy)
+        seconds = shape * self._scale[member] * (self.crowd(busy) if busy > 1 else 1.0)
         return seconds * self.uneven.get((member, self.shape.padded(batch)), 1.0) if self.uneven else seconds
 
     def divided(self, seconds: float, batch: int, first: int, last: int) -> list[float]:
         """What each of the members `first` up to but not including `last` had of this time."""
-        if last - first == 1:
-            return [seconds]
         step, uneven = self.shape.padded(batch), self.uneven
         parts = [self._scale[member] * uneven.get((member, step), 1.0) for member in range(first, last)]
         return [seconds * part / sum(parts) for part in parts]
@@ -182,7 +181,8 @@ class Estimate:
         if shape.sizes:
             batch = shape.padded(batch)
         self.observations += 1
-        bucket, _ = key = (batch if shape.sizes else batch_bucket(batch), length_bucket(size))
+        bucket = batch if shape.sizes else batch_bucket(batch)
+        key = bucket, 0 if size == 1.0 else length_bucket(size)
         self._tried[bucket] = self.observations
         self._tries[bucket] = self._tries.get(bucket, 0) + 1
         if self.observations == 1 and not shape.is_guessed:
@@ -191,7 +191,9 @@ class Estimate:
         cell = shape.cells.get(key)
         if is_first or member in self.known_members:  # else nothing was predicted
             ratio = seconds / self.predict(batch, size, member, busy)
-            if self._is_straggler(ratio, cell, (*key, member), began, began + seconds, is_first=is_first):
+            if (self._suspicious or not 1.0 / STRAGGLER <= ratio <= STRAGGLER) and self._is_straggler(
+                ratio, cell, (*key, member), began, began + seconds, is_first=is_first
+            ):
                 if not is_first:
                     self._remember(STRAGGLER)  # it counts as slow, but how slow says nothing about the others
                     self.recent.append((batch, size, member, busy, seconds))
@@ -204,7 +206,7 @@ class Estimate:
             self.largest_batch = max(batch, self.largest_batch)
             self.largest_work = max(batch * size, self.largest_work)
             self.curves.clear()
-        is_news = (*key, member) in self._suspicious  # once more
+        is_news = bool(self._suspicious) and (*key, member) in self._suspicious  # once more
         if cell is None:  # no drift can be told from a new shape
             shape.cells[key] = [1.0, float(batch), size, seconds / (self._scale[member] * self.crowd(busy))]
         else:
@@ -232,13 +234,14 @@ class Estimate:
         return False
 
     def _remember(self, ratio: float) -> None:
-        self._ratios.append(ratio)
-        insort(self._ordered, ratio)
-        if len(self._ratios) > WINDOW:
-            del self._ordered[bisect_left(self._ordered, self._ratios.popleft())]
-        count = len(self._ordered)
-        self.safe = max(1.0, self._ordered[min(count - 1, int(SAFE * count))])
-        self.fast = min(1.0, self._ordered[int((1.0 - SAFE) * count)])
+        ratios, ordered = self._ratios, self._ordered
+        ratios.append(ratio)
+        insort(ordered, ratio)
+        if len(ratios) > WINDOW:
+            del ordered[bisect_left(ordered, ratios.popleft())]
+        count = len(ordered)
+        self.safe = max(1.0, ordered[int(SAFE * count)])
+        self.fast = min(1.0, ordered[int((1.0 - SAFE) * count)])
 
     def _move(self, cell: list[float], seconds: float, work: float, *, member: int, busy: int) -> float:
         """Move the fast parts, and return what they leave to the cell, as a logarithm.
@@ -249,7 +252,7 @@ class Estimate:
         """
         overhead, per_item = self.shape.overhead, self.shape.per_item
         expected = cell[3] * (overhead + per_item * work) / (overhead + per_item * cell[1] * cell[2])
-        error = math.log(seconds / (expected * self._scale[member] * self.crowd(busy)))
+        error = math.log(seconds / (expected * self._scale[member] * (self.crowd(busy) if busy > 1 else 1.0)))
         if member not in self.known_members:
             self.known_members.add(member)
             self.member[member] = error

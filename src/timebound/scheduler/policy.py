@@ -174,7 +174,7 @@ class View:
         if len(self.lanes) != 1 or len(queues := self.lanes[0].firsts()) != 1:
             return False
         lane, queue = self.lanes[0], queues[0].by_deadline
-        work_s = sum(self.residuals) + queue.count * lane.seconds(1) / self.slots
+        work_s = sum(self.residuals) + queue.count * (lane.curve.seconds[1] * lane.unit) / self.slots
         return work_s + lane.safe * lane.seconds(min(lane.cap, queue.count)) <= self.slack(queue.first[0])
 
     def backlog_fits(
@@ -192,7 +192,10 @@ class _Candidate(msgspec.Struct, eq=False):
     queue: DeadlineQueue
     tickets: list[Ticket]
     reason: str
-    latest_start: float
+
+    def latest_start(self, view: View) -> float:
+        tightest = self.tickets[0].deadline  # they come in order of deadline
+        return tightest - view.margin - self.lane.safe * self.lane.seconds(len(self.tickets))
 
     @property
     def rank(self) -> Rank:
@@ -211,12 +214,13 @@ class DeadlineFirst:
 
     def choose(self, view: View) -> Plan | None:
         """The next batch for a free slot, or None if nothing that waits can be answered in time."""
-        self._look(view)
+        if self._overload is not None:
+            self._look(view, self._overload)
         best = self._most_urgent(view, LaneView.firsts) or self._most_urgent(view, LaneView.retries)
         best = best or self._most_urgent(view, LaneView.unwaited)
         if best is None:
             return _long_shot(view)
-        if len(best.tickets) == len(best.queue) < view.waiting:
+        if len(best.tickets) == best.queue.by_deadline.count < view.waiting:
             fill(view, best.lane, best.tickets, best.queue)
         if len(best.tickets) == view.waiting and not self._is_overloaded:
             self._overload, self._is_behind = None, False
@@ -228,14 +232,14 @@ class DeadlineFirst:
 
     def goes_on(self, view: View, level: int, seconds: float, deadline_s: float) -> bool:
         """Only while everybody who waits would get as many members."""
-        self._look(view)
+        if self._overload is not None:
+            self._look(view, self._overload)
         if self._is_overloaded:
             return False
         return view.backlog_fits(level, seconds, reserve_s=MEMBER_RESERVE * view.allowed_s(deadline_s))
 
-    def _look(self, view: View) -> None:
-        if self._overload is not None:
-            self._is_behind, self._is_overloaded = self._overload.look(view.models, view.slots, view.now)
+    def _look(self, view: View, overload: Overload) -> None:
+        self._is_behind, self._is_overloaded = overload.look(view.models, view.slots, view.now)
 
     def _most_urgent(self, view: View, usable: Callable[[LaneView], list[DeadlineQueue]]) -> _Candidate | None:
         found = []
@@ -248,8 +252,8 @@ class DeadlineFirst:
         if self._is_overloaded and (overload := self._overload) is not None:
             return min(found, key=lambda each: (each.rank, overload.share(each.lane.lane)))
         if len({each.rank for each in found}) > 1 and not view.fits:
-            return min(found, key=lambda each: (each.rank, each.latest_start))
-        return min(found, key=lambda each: each.latest_start)
+            return min(found, key=lambda each: (each.rank, each.latest_start(view)))
+        return min(found, key=lambda each: each.latest_start(view))
 
     def _best_of(self, view: View, lane: LaneView, queues: list[DeadlineQueue]) -> _Candidate | None:
         """The best batch of one lane; `queues` are its ranks that may be used, best first."""
@@ -258,9 +262,7 @@ class DeadlineFirst:
         for queue in queues:
             tickets, reason = self._pick(view, lane, queue)
             if tickets:
-                tightest = tickets[0].deadline  # they come in order of deadline
-                latest = tightest - view.margin - lane.safe * lane.seconds(len(tickets))
-                return _Candidate(lane, queue, tickets, reason, latest)
+                return _Candidate(lane, queue, tickets, reason)
         return None
 
     def _pick(self, view: View, lane: LaneView, queue: DeadlineQueue) -> tuple[list[Ticket], str]:

@@ -41,10 +41,7 @@ FIRST, LAST = Rank(False, 0), Rank(True, 10**6)
 
 
 def rank_of(ticket: Ticket) -> Rank:
-    """Most tickets are first attempts of the usual priority."""
-    if not ticket.is_awaited:
-        return LAST
-    return Rank(ticket.is_retry, -ticket.priority) if ticket.is_retry or ticket.priority else FIRST
+    return Rank(ticket.is_retry, -ticket.priority) if ticket.is_awaited else LAST
 
 
 Entry = tuple[float, int, Ticket]  # (when, sequence number, ticket); no two are equal in the first two
@@ -215,7 +212,8 @@ class Lane:
         return self.count
 
     def add(self, ticket: Ticket) -> None:
-        rank, queues = rank_of(ticket), self.queues
+        is_usual = ticket.is_awaited and not (ticket.is_retry or ticket.priority)
+        rank, queues = FIRST if is_usual else rank_of(ticket), self.queues
         place = queues[0] if queues and queues[0].rank is rank else self._queue(rank)
         place.add(ticket)
         ticket.lane, ticket.place = self, place

@@ -187,7 +187,7 @@ class Scheduler(Roster, Recovery):
             if served.queued:
                 waiting += served.queued
                 crowd = served.estimate.crowd(self._servers)
-                lanes += [LaneView(served, lane, crowd, now) for lane in served.lanes.values() if lane.count]
+                lanes += [LaneView(served, lane, crowd) for lane in served.lanes.values() if lane.count]
         if self._devices is None:
             start, residuals = now, self._running.residuals(now, without)
         else:

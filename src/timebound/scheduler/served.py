@@ -31,22 +31,9 @@ class Served:
     """A model with its lanes and its estimate."""
 
     __slots__ = (
-        "arrived_s",
-        "estimate",
-        "first_hang_s",
-        "first_times",
-        "grows_at",
-        "is_slow_at_first",
-        "lanes",
-        "last_learned",
-        "lengths",
-        "queued",
-        "ran",
-        "roomy",
-        "running",
-        "slowest_s",
-        "spec",
-    )
+        "arrived_s", "estimate", "first_hang_s", "first_times", "grows_at", "is_slow_at_first", "lanes", "last_learned",
+        "lengths", "queued", "ran", "roomy", "running", "slowest_s", "spec",
+    )  # fmt: skip
 
     def __init__(self, spec: ModelSpec) -> None:
         self.spec = spec
@@ -87,7 +74,8 @@ class Served:
         ticket.is_counted, bucket = True, 0 if ticket.size == 1.0 else length_bucket(ticket.size)
         self.lengths[bucket] = self.lengths.get(bucket, 0.0) + 1.0
         lane.offered += 1
-        self.arrived_s += self.item_s(lane)
+        curve = self.estimate.curves.get(lane.bucket) or self.curve(lane)
+        self.arrived_s += self.estimate.first / curve.best_rate
 
     def curve(self, lane: Lane) -> Curve:
         known = self.estimate.curves.get(lane.bucket)  # asked several times per request
@@ -115,7 +103,7 @@ class Served:
     def expired(self, end: float, now: float) -> list[Ticket]:
         """Remove and return what would be late even alone and fast, started so that it must end after `end`."""
         gone: list[Ticket] = []
-        is_believed = self.estimate.observations and not self.is_in_doubt(now)
+        is_believed = self.estimate.observations and (self.running or not self.is_in_doubt(now))
         fast = self.estimate.fast if is_believed else 0.0
         for lane in self.lanes.values():
             if lane.count and (late := lane.expired(end + fast * self.alone_s(lane))):
@@ -127,18 +115,17 @@ class Served:
 class LaneView:
     """A lane with its predictions at this moment: what a policy sees of it."""
 
-    __slots__ = ("cap", "curve", "deadline_s", "estimate", "is_in_doubt", "lane", "per_item", "safe", "unit")
+    __slots__ = ("cap", "curve", "deadline_s", "estimate", "lane", "per_item", "safe", "served", "unit")
 
-    def __init__(self, served: Served, lane: Lane, crowd: float, now: float) -> None:
+    def __init__(self, served: Served, lane: Lane, crowd: float) -> None:
         estimate = self.estimate = served.estimate
-        self.lane = lane
+        self.served, self.lane = served, lane
         self.deadline_s = served.spec.deadline_s  # the model's own; a request may have given itself more time, or less
         self.curve = estimate.curves.get(lane.bucket) or served.curve(lane)
         self.unit = estimate.first * crowd  # the first member, on this machine, now
         self.safe = estimate.safe
         self.cap = self.curve.best
         self.per_item = self.unit / self.curve.best_rate
-        self.is_in_doubt = not served.running and served.is_in_doubt(now)
 
     def seconds(self, batch: int) -> float:
         """The first member on a batch of this many."""
@@ -225,7 +212,8 @@ class InFlight:
 
     def close(self, batch: Batch, now: float) -> None:
         """It is over, and its slot free."""
-        self._count_busy(now)
+        if now != self._busy_since:  # mostly it has been counted when it was learned from
+            self._count_busy(now)
         batch.closed = True
         batch.served.running -= 1
         del self._batches[batch.id]
@@ -246,7 +234,7 @@ class InFlight:
         served.last_learned = now
         if not (batch.is_first or batch.may_stall):
             served.slowest_s = max(now - batch.started, (1.0 - USUAL_RATE) * served.slowest_s)
-        items = len(batch) if batch.inferred is None else batch.inferred
+        items = len(batch.tickets) if batch.inferred is None else batch.inferred
         if items == 0 or batch.may_stall:
             return  # all were refused before the model saw them; or it says nothing about the next
         served.ran.add(items)
@@ -256,8 +244,10 @@ class InFlight:
         is_first = batch.is_first and items * batch.size > 1.0  # one item has run in every worker, at its warm-up
         if is_first:
             served.first_times.append(now - batch.started)
-        is_accident = False
-        for member, part_s in enumerate(estimate.divided(seconds, items, first, members), first):
+        is_accident, parts = False, [seconds]
+        if members - first > 1:
+            parts = estimate.divided(seconds, items, first, members)
+        for member, part_s in enumerate(parts, first):
             is_accident |= estimate.observe(items, batch.size, part_s, member, busy, is_first=is_first, began=began)
         if is_first and is_accident and seconds > BATCH_SHARE * served.spec.deadline_s:
             served.is_slow_at_first = True

@@ -122,7 +122,7 @@ class Shape:
         """(the smallest batch of nearly the best rate, the one of the very best rate) of those up to `last`."""
         batches = [size for size in self.sizes if size <= last] or range(1, last + 1)
         rates = {batch: batch / seconds[batch] for batch in batches}
-        fastest = max(rates, key=lambda batch: rates[batch])
+        fastest = max(rates, key=rates.__getitem__)
         enough = rates[fastest] * (1.0 - RATE_TOLERANCE)
         best = next(batch for batch, rate in rates.items() if rate >= enough)
         return (fastest if best > SMALLER * fastest else best), fastest

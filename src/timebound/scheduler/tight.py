@@ -86,7 +86,9 @@ def long_shot(view: View) -> tuple[LaneView, Ticket] | None:
             deadline, _, ticket = queue.by_deadline.at(queue.first_due_after(queue.by_deadline.last[0]))
             latest = deadline - view.margin - lane.seconds(1)
             # Not by `start`: that is an estimate as well, of what a device's batches need besides it.
-            may_find_out = (lane.is_in_doubt or not view.residuals) and deadline - view.margin > view.now
+            may_find_out = (
+                lane.served.is_in_doubt(view.now) or not view.residuals
+            ) and deadline - view.margin > view.now
             if (latest >= view.start or may_find_out) and latest > best_latest:
                 best, best_latest = (lane, ticket), latest
     return best
@@ -94,6 +96,7 @@ def long_shot(view: View) -> tuple[LaneView, Ticket] | None:
 
 def fits_with_reserve(view: View, reserve: float) -> bool:
     """Ensembles alone are behind as well when one member each just fits: that backlog would delay full answers."""
-    if any(lane.estimate.members == 1 for lane in view.lanes):
-        return True
+    for lane in view.lanes:  # asked for nearly every batch, and mostly over with the first
+        if lane.estimate.members == 1:
+            return True
     return view.backlog_fits(1, reserve_s=reserve * view.allowed_s(min(lane.deadline_s for lane in view.lanes)))
