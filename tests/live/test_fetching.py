@@ -138,6 +138,33 @@ def test_a_fetch_that_holds_up_all_others_ends_its_process_and_later_ones_are_se
     assert later.json()["page"] == "page of later"
 
 
+def test_a_request_that_ends_the_process_costs_the_others_no_answer_and_is_found_out(tmp_path: Path) -> None:
+    log, limit = tmp_path / "log", {"Timebound-Timeout-Ms": "20000"}
+    deadly = {"what": "ends it"}
+    with Serving(TARGET, "--workers", "1", "--slots", "1") as serving, ThreadPoolExecutor(2) as pool:
+        body = {"wait": 1.0, "what": "beside", "log": str(log)}
+        answer = pool.submit(serving.http.post, PATH, json=body, headers=limit)
+        eventually(lambda: words(log) == ["begun"], "that it is fetched")
+        found = serving.http.post(PATH, json=deadly, headers=limit)
+        assert (found.status_code, found.json()["code"]) == (500, "crashes_worker")
+        assert answer.result().json().get("page") == "page of beside"
+        assert len(words(log)) == 3, "what ended twice was alone to blame, and is not tried a third time"
+        before = eventually(lambda: fetcher(serving), "the next process")
+        assert serving.http.post(PATH, json=deadly, headers=limit).json()["code"] == "crashes_worker"
+        assert fetcher(serving) == before
+
+
+def test_of_requests_that_are_much_alike_those_that_end_the_process_are_told_from_the_others() -> None:
+    limit = {"Timebound-Timeout-Ms": "20000"}
+    with Serving(TARGET, "--workers", "1", "--slots", "1") as serving:
+        for number in range(6):
+            deadly = serving.http.post(PATH, json={"what": "ends it", "wait": number / 1e3}, headers=limit)
+            assert deadly.json()["code"] == "crashes_worker"
+            for other in range(10):
+                body = {"what": "is fine", "wait": (10 * number + other) / 1e4}
+                assert serving.http.post(PATH, json=body, headers=limit).json().get("page") == "page of is fine"
+
+
 def test_it_works_by_query_by_list_and_through_a_reload(fetching: Serving) -> None:
     assert fetching.http.get(PATH, params={"what": "asked"}).json()["page"] == "page of asked"
     several = fetching.http.post(f"{PATH}:batch", json=[{"what": "a"}, {"what": "bad"}])

@@ -12,6 +12,7 @@ from timebound.types import ModelInfo, Outcome
 from timebound.workers.failures import failure
 
 GONE = Outcome(b"", code="process_gone")
+ENDED, BESIDE = Outcome(b"", code="ended_process"), Outcome(b"", code="gone_beside")
 
 
 class Fetching(World):
@@ -98,6 +99,35 @@ def test_after_a_loss_it_is_asked_again_and_not_for_ever() -> None:
     assert world.errors() == {}
     world.fetched(GONE)
     assert (world.errors(), len(world.away)) == ({"x": CrashesWorker}, 3)
+
+
+def test_who_ended_two_processes_is_guilty_and_those_beside_it_are_asked_again_and_again() -> None:
+    world = Fetching()
+    world.submit("deadly")
+    world.submit("beside")
+    for number in (0, 2):
+        assert world.errors() == {}
+        world.fetched(ENDED, number)
+        world.fetched(BESIDE, number + 1)
+    assert world.errors() == {"deadly": CrashesWorker}
+    for _ in range(3):
+        world.fetched(BESIDE)
+    world.fetched(Outcome(b"beside and its page"))
+    assert world.batch() == ["beside and its page"]
+    asked = len(world.away)
+    world.submit("deadly")
+    assert (len(world.away), len(world.errors())) == (asked, 1), "it is not asked again"
+
+
+def test_who_was_called_off_before_its_process_ended_is_to_blame_all_the_same() -> None:
+    world = Fetching()
+    for number in range(2):
+        world.submit("deadly")
+        world.loop.advance(1.1)
+        world.fetched(ENDED, number)
+    world.submit("deadly")
+    assert len(world.away) == 2
+    assert [type(error) for _, error in world.delivered] == [DeadlineMissed, DeadlineMissed, CrashesWorker]
 
 
 def test_a_class_that_changed_meanwhile_fetches_anew() -> None:

@@ -14,6 +14,7 @@ import pytest
 import timebound as tb
 from timebound.clock import MonotonicClock
 from timebound.errors import RequestError
+from timebound.workers.at_work import Note
 from timebound.workers.errands import _THREADS, Desk, Errands
 from timebound.workers.messages import FALLBACK, SIZE, Call
 from timebound.workers.runner import Runner
@@ -88,7 +89,7 @@ class Rude(tb.Model):
 def test_whatever_a_fallback_raises_is_told_at_once() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        Errands(theirs, {"rude": Runner(Rude(), MonotonicClock())}).run(Call(1, FALLBACK, "rude", b""))
+        Errands(theirs, {"rude": Runner(Rude(), MonotonicClock())}, Note()).run(Call(1, FALLBACK, "rude", b""))
         assert ours.recv(1 << 16), "the gateway need not wait until its guard's time has come"
 
 
@@ -106,7 +107,7 @@ def test_only_what_the_operator_can_mend_is_logged_as_an_error(
 ) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs, caplog.at_level(logging.DEBUG):
-        errands = Errands(theirs, {"picky": Runner(Picky(), MonotonicClock())})
+        errands = Errands(theirs, {"picky": Runner(Picky(), MonotonicClock())}, Note())
         errands.run(Call(1, SIZE, "picky", body))
         assert ours.recv(1 << 16), "the gateway is answered either way"
     # Clerks that were stuck in another test may still have a word to say of it.

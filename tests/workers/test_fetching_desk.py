@@ -11,6 +11,7 @@ import msgspec
 import timebound as tb
 from timebound.clock import MonotonicClock
 from timebound.workers import messages, wire
+from timebound.workers.at_work import Note
 from timebound.workers.fetcher import CANCEL, FETCH
 from timebound.workers.fetching import Fetch, _Desk
 
@@ -32,7 +33,7 @@ def ask(*calls: messages.Call) -> list[tuple[int, str]]:
     ours, theirs = socket.socketpair()
 
     async def serve() -> None:
-        desk = _Desk({"waits": Fetch(Waits(), MonotonicClock())})
+        desk = _Desk({"waits": Fetch(Waits(), MonotonicClock())}, Note())
         await desk.open(theirs)
         await asyncio.get_running_loop().run_in_executor(None, ours.recv, 1, socket.MSG_PEEK)
         await desk.finish()

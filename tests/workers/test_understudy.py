@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from functools import partial
 
 from timebound.types import Outcome
+from timebound.workers import messages, wire
 from timebound.workers.understudy import Understudy
 
 
@@ -44,3 +46,31 @@ def test_large_bodies_are_counted_by_their_bytes() -> None:
 
 def test_a_single_body_of_any_size_is_asked_about() -> None:
     assert ask(1, bytes(65 << 20)) == ([], 1)
+
+
+def test_what_a_call_of_another_ended_is_asked_of_the_next_process() -> None:
+    async def asked() -> tuple[list[str], list[bytes]]:
+        answers: list[str] = []
+
+        def tell(name: str, found: Outcome | None) -> None:
+            answers.append(f"{name}: {found}")
+
+        loop, understudy = asyncio.get_running_loop(), Understudy(asyncio.get_running_loop())
+        ours, theirs = socket.socketpair()
+        await understudy.open(ours, lambda: None, lambda: [2])
+        for name in ("before", "deadly", "after"):
+            understudy.fallback("model", name.encode(), partial(tell, name))
+        await loop.run_in_executor(None, wire.read_frame, theirs)
+        theirs.close()
+        while not answers:
+            await asyncio.sleep(0.001)
+        ours, theirs = socket.socketpair()
+        await understudy.open(ours, lambda: None)
+        frame = await loop.run_in_executor(None, wire.read_frame, theirs)
+        assert frame is not None
+        assert isinstance(frame[0], messages.Errand)
+        told = list(answers)
+        theirs.close()
+        return told, [call.body for call in frame[0].calls]
+
+    assert asyncio.run(asked()) == (["deadly: None"], [b"before", b"after"])

@@ -28,6 +28,7 @@ _MOST_LOSSES = 3
 """Processes lost while a request fetched, until it is not asked again: it may be what they die of."""
 _WORLDS = ("model_failed", "deadline_missed")
 """Why it is not fetched that a fallback may be given for; anything else is the request's own fault."""
+_LOST = ("process_gone", "gone_beside", "ended_process")
 _COUNTED = 16_384
 """Bytes of what was fetched that are worth counting."""
 
@@ -175,6 +176,7 @@ class Ahead:
         self._fetcher.call_off(away.number)
 
     def _fetched(self, request: Request, away: _Away, outcome: Outcome, size: float) -> None:
+        is_guilty = outcome.code == "ended_process" and self._losses.has_ended_one(request)
         if self._away.get(request.seq) is not away:
             return  # it was called off
         del self._away[request.seq]
@@ -184,9 +186,15 @@ class Ahead:
             return  # it was answered meanwhile
         now = self._clock.now()
         request.phase = Phase.ACCEPTED
+        if outcome.code not in _LOST:
+            self._losses.clear([request])
         info = self._models.infos.get(request.model)
         if info is not None and info is not request.info:
             request.info = info
+            self._compute(request)
+        elif is_guilty:
+            self._answers.give_up(request, "crashes_worker")
+        elif outcome.code in ("ended_process", "gone_beside"):
             self._compute(request)
         elif outcome.code == "process_gone":
             self._lost(request, away)

@@ -193,6 +193,15 @@ class Losses:
         else:
             self._answers.give_up(request, "crashes_worker")
 
+    def has_ended_one(self, request: Request) -> bool:
+        """It ended a process in which it fetched, while no other's code ran: whether that proves it guilty."""
+        mark, now = mark_of(request), self._clock.now()
+        is_guilty = self._quarantine.lost_alone(mark, Loss.CRASHED, now)
+        self._kin.blame(request, now)
+        if is_guilty:
+            self._events.emit(Quarantined(request.info.name, self._quarantine.locked_s(mark, now), Loss.CRASHED))
+        return is_guilty
+
     def _lock_up(self, guilty: Request, loss: Loss) -> None:
         """It fails, and so does whoever waits with the same body; attempts to come are told at once."""
         mark, group = mark_of(guilty), self._groups.proven(guilty)

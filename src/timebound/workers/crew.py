@@ -11,6 +11,7 @@ import msgspec
 
 from timebound.types import Loss, ModelInfo
 from timebound.workers import messages
+from timebound.workers.at_work import AtWork, nobody
 from timebound.workers.child import Child, is_stopped
 from timebound.workers.messages import Role
 from timebound.workers.slots import Dispatch, Slot
@@ -58,6 +59,8 @@ class Worker:
         """When it came up."""
         self.device_bytes = 0
         """What warming it up took of its device's memory."""
+        self.at_work: AtWork = nobody
+        """What it was at last, if it stands beside the others."""
         self.is_lost = False
         self._hung_as: Loss | None = None
         self.connected = asyncio.Event()

@@ -24,6 +24,7 @@ from timebound.model import example_body
 from timebound.target import sentence, understudies
 from timebound.types import Outcome
 from timebound.workers import messages, wire
+from timebound.workers.at_work import PLACES, Note
 from timebound.workers.failures import failure
 from timebound.workers.messages import FALLBACK, REDACT, SIZE
 from timebound.workers.runner import Runner
@@ -54,8 +55,9 @@ def serve_errands(control: socket.socket, errands: socket.socket, load: messages
         return 2
     sys.setswitchinterval(0.001)  # a call that computes must not hold up the others for long
     threading.Thread(target=_leave_with, args=(control,), name="control", daemon=True).start()
-    wire.write_frame(control, messages.Ready([], 1))
-    desk = Desk(Errands(errands, runners).run, clock)
+    note = Note()
+    wire.write_frame(control, messages.Ready([], 1, at_work=note.file))
+    desk = Desk(Errands(errands, runners, note).run, clock)
     while (frame := wire.read_frame(errands)) is not None:
         assert isinstance(frame[0], messages.Errand)
         for call in frame[0].calls:
@@ -66,13 +68,17 @@ def serve_errands(control: socket.socket, errands: socket.socket, load: messages
 class Errands:
     """Runs one call and sends what came of it; safe to use from several threads."""
 
-    def __init__(self, sock: socket.socket, runners: Mapping[str, Runner]) -> None:
+    def __init__(self, sock: socket.socket, runners: Mapping[str, Runner], note: Note) -> None:
         self._sock = sock
         self._runners = runners
+        self._note = note
+        self._places = list(range(PLACES))  # to note calls at
         self._sending = threading.Lock()
 
     def run(self, call: messages.Call) -> None:
         """Never raises for what the user's code did."""
+        place = self._places.pop()
+        self._note.put(place, call.number)
         try:
             outcome, size = _run(self._runners[call.model], call.duty, call.body)
         except BaseException as error:
@@ -80,6 +86,9 @@ class Errands:
             level = logging.DEBUG if isinstance(error, RequestError) else logging.ERROR
             log.log(level, "%s.%s failed: %s", call.model, call.duty, describe(error))
             outcome, size = failure("model_failed", f"{call.duty} failed"), 1.0
+        finally:
+            self._note.put(place, 0)
+            self._places.append(place)
         with self._sending:
             wire.write_frame(self._sock, messages.ErrandDone(call.number, outcome, size))
 

@@ -24,6 +24,7 @@ from timebound.model import Model, example_body
 from timebound.target import sentence, understudies
 from timebound.types import Outcome
 from timebound.workers import messages, wire
+from timebound.workers.at_work import Note
 from timebound.workers.failures import failure, item_failure
 from timebound.workers.fetched import Parcels
 from timebound.workers.fetcher import CANCEL
@@ -150,11 +151,12 @@ async def _serve(control: socket.socket, calls: socket.socket, load: messages.Lo
             cls = type(fetch.runner.model)
             if cls.example_fetched is None:
                 await _rehearsed(fetch, example_body(cls.example))
-    desk = _Desk(fetches)
+    note = Note()
+    desk = _Desk(fetches, note)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     threading.Thread(target=_hear, args=(control, loop, stop), name="control", daemon=True).start()
-    wire.write_frame(control, messages.Ready([], 1))
+    wire.write_frame(control, messages.Ready([], 1, at_work=note.file))
     await desk.open(calls)
     await stop.wait()
     pulse.cancel()
@@ -186,8 +188,9 @@ def _hear(control: socket.socket, loop: asyncio.AbstractEventLoop, stop: asyncio
 class _Desk(wire.Channel):
     """Takes the gateway's calls."""
 
-    def __init__(self, fetches: Mapping[str, Fetch]) -> None:
+    def __init__(self, fetches: Mapping[str, Fetch], note: Note) -> None:
         super().__init__()
+        self._note = note
         self._fetches = fetches
         self._tasks: dict[int, asyncio.Task[tuple[Outcome, float]]] = {}
         self._room = asyncio.Semaphore(MOST_AT_ONCE)
@@ -208,7 +211,7 @@ class _Desk(wire.Channel):
 
     async def _run(self, call: messages.Call) -> tuple[Outcome, float]:
         async with self._room:
-            return await self._fetches[call.model].run(call.body)
+            return await self._note.stepping(call.number, self._fetches[call.model].run(call.body))
 
     def _answer(self, number: int, task: asyncio.Task[tuple[Outcome, float]]) -> None:
         del self._tasks[number]

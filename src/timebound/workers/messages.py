@@ -142,6 +142,8 @@ class Ready(msgspec.Struct, array_like=True, frozen=True):
     """What looks like a mistake and is none for sure; sentences for people."""
     device_bytes: int = 0
     """What warming up took of the device's memory."""
+    at_work: int = -1
+    """Of a process beside the workers: the file in which it notes what it is at."""
 
 
 class Progress(msgspec.Struct, array_like=True, frozen=True):

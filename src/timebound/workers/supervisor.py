@@ -14,6 +14,7 @@ from timebound.errors import SetupError
 from timebound.events import Events, HandlersMeasured, WorkerDown, WorkerUp
 from timebound.types import ModelInfo
 from timebound.workers import messages
+from timebound.workers.at_work import seen
 from timebound.workers.child import Child
 from timebound.workers.crew import Generation, Recycling, Worker, cpu_s_of, memory_of
 from timebound.workers.early import Early
@@ -28,6 +29,8 @@ log = logging.getLogger("timebound.workers")
 
 _FIRST_BACKOFF_S = 0.1
 _LAST_BACKOFF_S = 10.0
+_AT_WORK_BACKOFF_S = 0.2
+"""Where one call ended a process that others wait for."""
 _STEADY_S = 5.0
 """A worker that was up for this long ends a row of quick deaths."""
 
@@ -302,7 +305,7 @@ class Supervisor:
         # The pause is for what cannot start, or does not stay. What a batch has killed was well: others need the next.
         is_well = lived_s > _STEADY_S or worker.items > 0
         self._quick_deaths[role] = 0 if is_well else self._quick_deaths[role] + 1
-        delay_s = backoff_s(self._quick_deaths[role])
+        delay_s = min(backoff_s(self._quick_deaths[role]), _AT_WORK_BACKOFF_S if worker.at_work() else _LAST_BACKOFF_S)
         if role is Role.WORKER:
             self.trouble = f"worker {child.number} {_how(code)}{failure}; the next one starts in {delay_s:.1f} s"
         self._fill(worker.generation, role, delay_s=delay_s)
@@ -358,7 +361,8 @@ class Supervisor:
             return  # it died, or was dismissed, at the door
         if worker.role is not Role.WORKER:
             worker.since = self._clock.now()
-            await self._beside[worker.role].open(sockets[0], worker.child.process.kill)
+            worker.at_work = seen(worker.child.process.pid, ready.at_work)
+            await self._beside[worker.role].open(sockets[0], worker.child.process.kill, worker.at_work)
             worker.is_up = True
             return
         worker.since = self._clock.now()
