@@ -92,8 +92,37 @@ def test_what_has_ended_is_not_counted_as_cleared() -> None:
     memory.complete(("m", "old"), stored(), 1)
     memory.complete(("m", "young"), stored(), 60)
     clock.advance(2)
-    assert (memory.forget("m", "old"), memory.forget(None)) == (0, 1)
+    assert (memory.forget(("m", "old")), asyncio.run(memory.clear(None))) == (0, 1)
     assert memory.memory_bytes == 0
+
+
+def test_a_million_results_are_listed_and_cleared_while_others_have_their_turn() -> None:
+    async def run() -> tuple[int, int, int, int]:
+        memory = Memory(1 << 30, ManualClock())
+        for number in range(2_000):
+            memory.complete(("m", f"key-{number}"), stored(), 60)
+        turns = 0
+
+        async def others() -> None:
+            nonlocal turns
+            while True:
+                await asyncio.sleep(0)
+                turns += 1
+
+        beside = asyncio.create_task(others())
+        listed = len([entry async for entry in memory.entries("m")])
+        listing_turns, turns = turns, 0
+        clearing = asyncio.create_task(memory.clear("m"))
+        await asyncio.sleep(0)
+        memory.complete(("m", "new"), stored(), 60)
+        cleared = await clearing
+        beside.cancel()
+        assert [entry.key async for entry in memory.entries(None)] == ["new"]
+        return listed, cleared, listing_turns, turns
+
+    listed, cleared, listing_turns, clearing_turns = asyncio.run(run())
+    assert (listed, cleared) == (2_000, 2_000)
+    assert min(listing_turns, clearing_turns) >= 2_000 // 512
 
 
 STEPS = st.one_of(
@@ -117,7 +146,7 @@ def test_the_bytes_are_the_sum_of_what_is_kept_and_never_above_the_bound(
         elif step == "look":
             memory.look(key, PRINT)
         elif step == "forget":
-            memory.forget("m", key[1] if flag else None)
+            memory.forget(key) if flag else asyncio.run(memory.clear("m"))
         else:
             clock.advance(number)
         assert 0 <= memory.memory_bytes <= BOUND
@@ -126,6 +155,6 @@ def test_the_bytes_are_the_sum_of_what_is_kept_and_never_above_the_bound(
     counted, freed = memory.memory_bytes, 0
     for number in range(13):
         before = memory.memory_bytes
-        memory.forget("m", f"key-{number}")
+        memory.forget(("m", f"key-{number}"))
         freed += before - memory.memory_bytes
     assert (freed, memory.memory_bytes, len(memory)) == (counted, 0, 0)

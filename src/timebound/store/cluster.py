@@ -191,6 +191,6 @@ class Cluster:
         if model is not None and key is not None:
             return await self._part((model, key)).clear(model, key)
         count = await self._listing.remove(model)
-        self._near.forget(model)
+        await self._near.clear(model)
         self._inbox.send(None, "PUBLISH", self._place.everyone, f"{model or ''}:")
         return count

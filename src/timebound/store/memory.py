@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncIterator
 from typing import Any
@@ -17,10 +18,16 @@ _OVERHEAD_BYTES = 800
 """What an entry costs besides its texts: the objects around them, measured with tracemalloc."""
 
 
+_AT_ONCE = 256
+"""Entries that are listed or forgotten in one turn of the event loop: there may be a million."""
+
+
 class _Kept(msgspec.Struct, gc=False):
     stored: Stored
     expires: float
     bytes: int
+    number: int
+    """Later ones have larger numbers."""
 
 
 class _Running(msgspec.Struct):
@@ -43,6 +50,8 @@ class Memory:
         self._clock = clock
         self._kept: OrderedDict[Key, _Kept] = OrderedDict()
         self._running: dict[Key, _Running] = {}
+        self._number = 0
+        self._clearing: set[asyncio.Task[int]] = set()
         self.memory_bytes = 0
 
     def __len__(self) -> int:
@@ -89,14 +98,33 @@ class Memory:
 
     async def entries(self, model: str | None) -> AsyncIterator[Entry]:
         now = self._clock.now()
-        for (name, key), kept in list(self._kept.items()):
-            if model in (None, name) and kept.expires > now:
+        async for name, key in self._in_turns(model):
+            kept = self._kept.get((name, key))
+            if kept is not None and kept.expires > now:
                 result = kept.stored.result
                 size = len(result.outcome.body)
                 yield Entry(name, key, result.quality, size, kept.stored.at, kept.expires - now)
 
     async def clear(self, model: str | None, key: str | None = None) -> int:
-        return self.forget(model, key)
+        """Forget one key, a model's results or all; how many there were. What is kept meanwhile stays."""
+        if model is not None and key is not None:
+            return self.forget((model, key))
+        count, now, last = 0, self._clock.now(), self._number
+        async for each in self._in_turns(model):
+            kept = self._kept.get(each)
+            if kept is not None and kept.number <= last:
+                count += kept.expires > now
+                self._drop(each)
+        return count
+
+    async def _in_turns(self, model: str | None) -> AsyncIterator[Key]:
+        """The keys that there are now, of one model or of all; others have their turn in between."""
+        keys = list(self._kept)
+        for place, key in enumerate(keys, 1):
+            if model in (None, key[0]):
+                yield key
+            if not place % _AT_ONCE:
+                await asyncio.sleep(0)
 
     # ------------------------------------------------------------------ what a shared store uses of it
 
@@ -118,22 +146,28 @@ class Memory:
         size = len(stored.result.outcome.body) + 4 * len(key[1]) + _OVERHEAD_BYTES
         if size > self._max_bytes:
             return
-        self._kept[key] = _Kept(stored, self._clock.now() + keep_s, size)
+        self._number += 1
+        self._kept[key] = _Kept(stored, self._clock.now() + keep_s, size, self._number)
         self.memory_bytes += size
         while self.memory_bytes > self._max_bytes:
             self._drop(next(iter(self._kept)))
 
-    def forget(self, model: str | None, key: str | None = None) -> int:
-        """Forget one key, a model's results or all; how many there were."""
+    def forget(self, key: Key) -> int:
+        """Forget one key; how many there were."""
+        kept = self._kept.get(key)
+        if kept is None:
+            return 0
+        self._drop(key)
+        return int(kept.expires > self._clock.now())
+
+    def clear_soon(self, model: str | None, key: str | None = None) -> None:
+        """Clear without waiting for that."""
         if model is not None and key is not None:
-            known = [(model, key)] if (model, key) in self._kept else []
-        else:
-            known = [each for each in self._kept if model in (None, each[0])]
-        now = self._clock.now()
-        count = sum(self._kept[each].expires > now for each in known)
-        for each in known:
-            self._drop(each)
-        return count
+            self.forget((model, key))
+            return
+        task = asyncio.get_running_loop().create_task(self.clear(model))
+        self._clearing.add(task)  # asyncio holds tasks weakly
+        task.add_done_callback(self._clearing.discard)
 
     def _find(self, key: Key) -> _Kept | None:
         kept = self._kept.get(key)

@@ -323,7 +323,7 @@ class Shared:
         """Another server was faster, while this one was away: its answer is the one that is given again."""
         with suppress(UnknownLayout):
             stored = decode(value)
-            self._near.forget(*late.key)
+            self._near.forget(late.key)
             self._near.keep(late.key, stored, late.keep_s)
 
     def abandon(self, key: Key) -> None:
@@ -341,7 +341,7 @@ class Shared:
             return  # the greeting's, to see whether messages are allowed
         if channel != self._place.inbox.encode():
             model, _, cleared = text.decode(errors="replace").partition(":")
-            self._near.forget(model or None, cleared or None)
+            self._near.clear_soon(model or None, cleared or None)
             return
         try:
             end, left_ms = 20 + int(text[:8]), int(text[8:20])
@@ -383,6 +383,6 @@ class Shared:
             count = await self._listing.unlink(self._place.result((model, key)).encode())
         else:
             count = await self._listing.remove(model)
-        self._near.forget(model, key)
+        await self._near.clear(model, key)
         self._line.send(None, "PUBLISH", self._place.everyone, f"{model or ''}:{key or ''}")
         return count
