@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -71,6 +72,20 @@ def test_only_the_guilty_item_of_a_batch_fails_and_it_is_not_run_again(gate: Gat
         assert (again.status_code, again.json()["code"]) == (500, "crashes_worker")
         assert ask(serving, 8).json() == 8
         assert serving.gauge("worker_deaths_total") == deaths <= 4
+
+
+def test_a_process_that_the_model_forks_answers_nobody_and_computes_nothing_again(gate: Gate) -> None:
+    with Serving(MODELS / "breaks.py", "--workers", "1", "--slots", "1") as serving, ThreadPoolExecutor(9) as pool:
+        before, (worker,) = serving.processes_left(), serving.workers()
+        first = pool.submit(serving.http.post, PATH, json={"value": 0, "gate": str(gate.path)})
+        eventually(lambda: serving.is_holding(running=1), "that the first is computed")
+        forking = [pool.submit(serving.http.post, PATH, json={"value": n, "harm": "fork"}) for n in range(1, 9)]
+        eventually(lambda: serving.is_holding(running=1, queued=8), "that the others wait")
+        gate.open()
+        assert [answer.result().json() for answer in (first, *forking)] == [*range(9)]
+        eventually(lambda: sorted(serving.processes_left()) == sorted(before), "that what was forked has left")
+        assert serving.workers()[0]["pid"] == worker["pid"]
+        assert not serving.lines("slot 1.0 breaks")
 
 
 def test_a_request_in_another_slot_of_the_worker_is_answered(gate: Gate) -> None:

@@ -4,6 +4,7 @@ import ctypes
 import fcntl
 import os
 import signal
+import sys
 import time
 from typing import Any
 
@@ -38,6 +39,9 @@ class Breaks(tb.Model):
                 time.sleep(600)
             elif request.harm == "memory" and len(batch) > 1:  # the scheduler may well choose pairs
                 raise MemoryError
+            elif request.harm == "fork":
+                if not os.fork():
+                    sys.exit(0)
             elif request.harm == "leak":
                 leaked.append(bytearray(b"x" * 150_000_000))
         return [request.value for request in batch]

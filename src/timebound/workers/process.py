@@ -15,10 +15,11 @@ import socket
 import sys
 import threading
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import NoReturn
 
 from msgspec.structs import replace
 
@@ -55,6 +56,7 @@ def main(arguments: list[str]) -> int:
     control, *slots = sockets(arguments)
     for sock in (control, *slots):
         sock.set_inheritable(False)  # who held one open after this process would hide its end from the gateway
+    os.register_at_fork(after_in_child=partial(_forget_the_gateway, (control, *slots)))
     frame = wire.read_frame(control)
     if frame is None or not isinstance(frame[0], messages.Load):
         return 1
@@ -87,6 +89,18 @@ def main(arguments: list[str]) -> int:
         os._exit(1)  # the gateway is gone: nobody is left to answer to
     # The gateway sends Stop when no batch runs here, so there is nothing to wait for.
     return 0
+
+
+def _forget_the_gateway(socks: Sequence[socket.socket]) -> None:
+    """In what a model forks: when it comes back from the model's code it may neither answer nor compute once more."""
+    for sock in socks:
+        sock.close()
+    Runner.infer_apart = _leave  # type: ignore[assignment, method-assign]
+    Runner.report = _leave  # type: ignore[assignment, method-assign]
+
+
+def _leave(*_: object) -> NoReturn:
+    os._exit(0)
 
 
 def _compute(number: int, sock: socket.socket, runners: Mapping[str, Runner], room: wire.Room) -> None:
