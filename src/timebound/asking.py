@@ -103,7 +103,9 @@ class Asking:
             raise BadInput(f"the deadline is {deadline!r}; give a number of seconds above zero, such as deadline=0.25")
         if not isinstance(priority, int):
             raise BadInput(f"the priority is {priority!r}; give a whole number, such as priority=1")
-        body = bytes(item) if isinstance(item, bytes | bytearray | memoryview) else msgspec.json.encode(item)
+        if key is not None and not isinstance(key, str):
+            raise BadInput(f"the key is {key!r}; give a text, such as key='order-7'")
+        body = bytes(item) if isinstance(item, bytes | bytearray | memoryview) else _encoded(item)
         info = self._catalogue.models[model]
         now, limit_s = self._clock.now(), info.deadline_s if deadline is None else deadline
         until = now + min(limit_s, self._max_deadline_s)
@@ -130,6 +132,13 @@ class Asking:
             return await asyncio.wait_for(looked, limit_s)
         except TimeoutError:
             raise DeadlineMissed("the deadline came while the body was read") from None
+
+
+def _encoded(item: Any) -> bytes:
+    try:
+        return msgspec.json.encode(item)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise BadInput(f"the item cannot be written as JSON: {error}") from None
 
 
 def _answer(result: Result) -> Answer:

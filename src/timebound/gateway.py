@@ -116,6 +116,7 @@ class Gateway:
                 memory_bytes=config.recycle_memory, after_s=config.recycle_after, requests=config.recycle_requests
             ),
         )
+        self._is_started = False
         self._watcher: asyncio.Task[None] | None = None
         self.unloaded: dict[str, list[ModelInfo]] = {}
         """Models that workers hold and that are not served, because the operator said so."""
@@ -160,10 +161,14 @@ class Gateway:
 
     async def start(self) -> None:
         """Have the store and the first worker up; raises `SetupError` if one cannot be."""
+        if self._is_started:
+            raise SetupError("this gateway was started before; make another: async with tb.Gateway(...)")
+        self._is_started = True
         try:
             await self.store.start()
             await self.supervisor.start()
         except BaseException:
+            self._is_started = False
             self.supervisor.kill()
             await self.store.stop()
             raise
@@ -224,6 +229,11 @@ class Gateway:
         `deadline` is in seconds from now; without, it is the model's own. Items with the same `key` are one request.
         Raises a `RequestError` that says why there is no answer. Who stops waiting has left, as a client would.
         """
+        if asyncio.get_running_loop() is not self.loop:
+            detail = (
+                "the gateway runs in another event loop; ask by asyncio.run_coroutine_threadsafe(..., gateway.loop)"
+            )
+            raise RequestError(detail)
         return await self._asking.ask(model, item, deadline, key, priority)
 
     # ------------------------------------------------------------------ what the operator asks

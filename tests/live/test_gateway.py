@@ -89,6 +89,36 @@ def test_nothing_is_accepted_after_it_was_closed_and_what_was_is_answered() -> N
     assert asked("echo.py", late) == ({"value": 1, "id": None}, "draining")
 
 
+def test_one_that_was_started_is_not_started_again_and_goes_on() -> None:
+    async def enter(gateway: tb.Gateway) -> Any:
+        with pytest.raises(SetupError, match="make another"):
+            await gateway.__aenter__()
+        return (await gateway.ask("echo", {"value": 1})).value
+
+    assert asked("echo.py", enter)["value"] == 1
+
+
+def test_who_asks_in_another_event_loop_is_told_how() -> None:
+    async def elsewhere(gateway: tb.Gateway) -> str:
+        def ask() -> str:
+            with pytest.raises(RequestError) as raised:
+                asyncio.run(gateway.ask("echo", {"value": 1}))
+            return raised.value.detail
+
+        return await asyncio.to_thread(ask)
+
+    assert "asyncio.run_coroutine_threadsafe" in asked("echo.py", elsewhere)
+
+
+@pytest.mark.parametrize(
+    ("item", "key", "words"),
+    [({"value": object()}, None, "as JSON"), ("\ud800", None, "as JSON"), ({"value": 1}, 5, "the key is 5")],
+)
+def test_what_is_no_item_or_no_key_is_said_in_a_sentence(item: Any, key: Any, words: str) -> None:
+    with pytest.raises(tb.BadInput, match=words):
+        asked("echo.py", lambda gateway: gateway.ask("echo", item, key=key))
+
+
 def test_mistakes_are_one_sentence() -> None:
     with pytest.raises(SetupError, match="where an event loop runs"):
         tb.Gateway(MODELS / "echo.py")
