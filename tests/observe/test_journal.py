@@ -31,6 +31,7 @@ from timebound.types import ModelInfo, Outcome, Quality, Question, Result, Run
 
 NOON = 1_795_000_000.0
 KEEPS = ModelInfo(name="m", keep_inputs=True, redact=["email"], user_field="user")
+TELLS = ModelInfo(name="tells", keep_inputs=True, has_redact=True, redact=["label"])
 RUN = Run(7, "m", "slot 1.0", 2, "best_rate", 100.0, 0.012, 100.4)
 
 
@@ -45,7 +46,7 @@ class World:
             folder,
             most_bytes=most_bytes,
             most_s=most_s,
-            models={"m": KEEPS, "shy": ModelInfo(name="shy")},
+            models={"m": KEEPS, "shy": ModelInfo(name="shy"), "tells": TELLS},
             now=lambda: self.now,
             wall=lambda: self.wall,
             is_heavy=is_heavy_json,
@@ -121,6 +122,23 @@ def test_bodies_are_kept_for_models_that_say_so_and_without_what_is_to_be_left_o
     assert world.history.body(kept["place"], "answer") == (b'{"label":"a"}', "application/json")
     (shy,) = world.rows(model="shy")
     assert (shy["kept"], world.history.body(shy["place"], "input")) == (0, None)
+    assert b"ann@example.org" not in b"".join(file.read_bytes() for file in tmp_path.iterdir())
+
+
+def test_what_is_to_be_left_out_is_in_no_label_and_in_no_members_answer_either(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    votes = '[{"member":"small","answer":{"label":"b","email":"ann@example.org"}},{"member":"large","problem":"x"}]'
+    with world.writing():
+        world.answer("one", {"label": "a", "email": "ann@example.org"}, votes=votes)
+        world.answer("two", {"label": "a"}, model="tells", votes=votes)
+    (row,) = world.rows(request="one")
+    assert row["label"] == "a"
+    assert msgspec.json.decode(row["votes"]) == [
+        {"member": "small", "answer": {"label": "b"}},
+        {"member": "large", "problem": "x"},
+    ]
+    (row,) = world.rows(request="two")
+    assert (row["label"], row["votes"]) == ("", ""), "its label is what it leaves out, and nobody says what may be kept"
     assert b"ann@example.org" not in b"".join(file.read_bytes() for file in tmp_path.iterdir())
 
 

@@ -208,7 +208,7 @@ class Journal:
         info = self._info(question)
         outcome, timing, run = result.outcome, result.timing, result.run
         label_field = None if info is None else info.label_field
-        told = _NOTHING if outcome.code else told_by(outcome.body, outcome.media, label_field)
+        told = _NOTHING if outcome.code else told_by(self._left(outcome.body, info), outcome.media, label_field)
         return (
             question.arrived + ahead, question.id, question.model, result.version or question.version,
             question.key or "",
@@ -218,7 +218,7 @@ class Journal:
             round(timing.prepare_s * 1e3, 3), round(timing.infer_s * 1e3, 3), round(timing.finish_s * 1e3, 3),
             None if run is None else round(run.predicted_s * 1e3, 3), None if run is None else run.id,
             result.batch_size, told.label, told.confidence,
-            self._user(question, info), result.votes,
+            self._user(question, info), self._votes(result.votes, info, redacted),
             int(has_disagreed(result.votes)) if result.votes else None, outcome.media,
             self._kept(question.body, info, redacted),
             None if outcome.code else self._kept(outcome.body, info, None if redacted is None else outcome.body),
@@ -227,6 +227,17 @@ class Journal:
     def _user(self, question: Question, info: ModelInfo | None) -> str:
         field = None if info is None else info.user_field
         return "" if not field or self._is_heavy(question.body) else field_of(question.body, field)
+
+    def _left(self, body: bytes, info: ModelInfo | None) -> bytes:
+        """An answer without what is to be left out; empty if that takes long to find."""
+        if info is None or not info.redact:
+            return body
+        return b"" if self._is_heavy(body) else without(body, info.redact) or b""
+
+    def _votes(self, votes: str, info: ModelInfo | None, redacted: bytes | None) -> str:
+        """What members said, as far as answers may be kept."""
+        is_kept = bool(votes) and not (info is not None and info.has_redact and redacted is None)
+        return self._left(votes.encode(), info).decode() if is_kept else ""
 
     def _kept(self, body: bytes, info: ModelInfo | None, redacted: bytes | None) -> bytes | None:
         if info is not None and info.has_redact:
