@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import errno
 import os
 import re
+import resource
 import signal
 import sys
 import traceback
@@ -117,3 +119,13 @@ def run(arguments: Sequence[str] | None) -> int:
     except BrokenPipeError:  # whoever read our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
+    except OSError as error:
+        if error.errno not in (errno.EMFILE, errno.ENFILE):
+            raise
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        print(
+            f"timebound: too many files are open; this process may have {most}. Raise its limit: "
+            "ulimit -n 8192 in a shell, LimitNOFILE= in systemd, --ulimit nofile= in docker",
+            file=sys.stderr,
+        )
+        return 2
