@@ -380,6 +380,6 @@ def test_of_full_places_who_does_not_read_loses_the_first() -> None:
 def test_batches_that_are_over_make_a_trace() -> None:
     world = World()
     world.events.emit(BatchFinished.of(RUN, Report([], TIMING, 1, 1), 0.02, "complete"))
-    name, span = world.live.timeline.trace()
+    (name,), (span,) = world.live.timeline.trace()
     assert (name["ph"], name["args"]) == ("M", {"name": "slot 1.0"})
     assert (span["ph"], span["ts"], span["dur"], span["tid"]) == ("X", 100_000_000, 20_000, 1)
