@@ -18,6 +18,8 @@ MANY = 32
 _START_S, _LEAST_S, _MOST_S = 0.0003, 0.0002, 0.002
 """What an answer is taken to cost at first, at least and at most: up to a quarter of that was seen on idle cores, but
 when workers are away, others are starting. A little early costs nothing here, as nothing is computed meanwhile."""
+_REFUSAL_S = _LEAST_S / 2
+"""What a refusal is taken to cost. While fallbacks come as they were reckoned, nobody is refused for that."""
 _FORGOTTEN = 0.002
 """Per answer, of a cost that turned out to be lower; a higher one counts at once."""
 _SPARE = 1.25
@@ -48,23 +50,28 @@ class Crowd:
     def due(self, waiting: Iterable[Attempt], until: float) -> list[Attempt]:
         """Those who must be answered before `until`, as all are answered one after the other, each by its guard's time.
 
-        Who is being computed, or has asked for a fallback already, is not counted.
+        Who is being computed is not counted. Who has asked for a fallback is refused, which is quick, if it has not
+        come by then: the process that makes them may be away, or behind.
         """
         near = [
             attempt
             for attempt in waiting
-            if attempt.guard_at < until + _AHEAD_S
-            and not attempt.is_last_chance
-            and attempt.request.phase is not Phase.RUNNING
+            if attempt.guard_at < until + _AHEAD_S and attempt.request.phase is not Phase.RUNNING
         ]
         near.sort(key=lambda attempt: attempt.guard_at)
-        return near[: self.count_due([attempt.guard_at for attempt in near], until)]
+        others = [attempt for attempt in near if not attempt.is_last_chance]
+        asked = [attempt for attempt in near if attempt.is_last_chance]
+        return self._first(others, self.each_s, until) + self._first(asked, _REFUSAL_S, until)
 
-    def count_due(self, times: Sequence[float], until: float) -> int:
-        """How many of these, whose last moments are in order, must be answered before `until`."""
-        latest = inf
-        for place in range(len(times) - 1, -1, -1):
-            latest = min(times[place], latest - self.each_s)
-            if latest <= until:
-                return place + 1
-        return 0
+    def _first(self, attempts: list[Attempt], each_s: float, until: float) -> list[Attempt]:
+        return attempts[: count_due([attempt.guard_at for attempt in attempts], each_s, until)]
+
+
+def count_due(times: Sequence[float], each_s: float, until: float) -> int:
+    """How many of these, whose last moments are in order, must be answered before `until`, each taking so long."""
+    latest = inf
+    for place in range(len(times) - 1, -1, -1):
+        latest = min(times[place], latest - each_s)
+        if latest <= until:
+            return place + 1
+    return 0
