@@ -61,6 +61,18 @@ def test_a_size_that_never_runs_again_is_known_as_it_was(name: str) -> None:
     assert nearly(estimate, RARE, 1.6)
 
 
+@pytest.mark.parametrize("often_slow", [0.01, 0.03, 0.1])
+def test_what_others_scatter_in_spells_is_never_taken_from_a_size_that_does_not_run(often_slow: float) -> None:
+    estimate, rng, is_slow = Estimate(), random.Random(7), False
+    for _ in range(20):
+        estimate.observe(RARE, 1.0, seconds_of(RARE))
+    for _ in range(LONG_TIME):  # usually alone in its batch, and slow for some batches beside another program
+        is_slow = rng.random() < (0.6 if is_slow else often_slow)
+        factor = rng.uniform(3.0, 15.0) if is_slow else 1.0
+        estimate.observe(1, 1.0, seconds_of(1) * factor * rng.lognormvariate(0.0, 0.15))
+    assert nearly(estimate, RARE, 2.0)
+
+
 def test_members_and_crowds_that_are_all_alike_take_no_part_of_the_speed_away() -> None:
     estimate, rng = Estimate(members=2), random.Random(3)
     for _ in range(LONG_TIME // 2):

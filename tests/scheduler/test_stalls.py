@@ -80,6 +80,40 @@ def test_what_a_stall_held_up_together_changes_no_prediction(slots: int, stall_s
     assert [estimate.predict(batch, 1.0) for batch in (1, 2, 4, 8)] == before
 
 
+def alone_and_then_together(seed: int, deadline_s: float) -> int:
+    """Batches of all sizes, 15,000 requests one after another, many at once for a moment, and again one after another.
+
+    How many of them all were refused.
+    """
+    rng, scheduler, is_slow = random.Random(seed), Scheduler(0.01), False
+    scheduler.add_model(ModelSpec("model", deadline_s=deadline_s, max_batch=64))
+    scheduler.set_slots(2)
+    counts = [rng.randint(1, 150) for _ in range(200)] + [1] * 15_000
+    counts += [rng.randint(20, 150) for _ in range(60)] + [1] * 2_000
+    now, number, refused, ends = 0.0, 0, 0, list[tuple[float, int, Any]]()
+    for count in counts:
+        for _ in range(count):
+            number += 1
+            refused += scheduler.offer(Ticket(number, "model", now + deadline_s, now), now) is not None
+        while (batch := scheduler.take(now)) is not None or ends:
+            if batch is not None:
+                is_slow = rng.random() < (0.6 if is_slow else 0.03)  # beside another program, for some batches
+                seconds = (0.0002 + 0.00005 * len(batch)) * rng.lognormvariate(0.0, 0.15)
+                end = now + seconds * (rng.uniform(3.0, 15.0) if is_slow else 1.0)
+                heapq.heappush(ends, (end, batch.id, batch))
+            else:
+                now, _, done = heapq.heappop(ends)
+                scheduler.batch_done(done, now - done.started, now)
+        refused += len(scheduler.set_aside())
+        now += 0.0005
+    return refused
+
+
+@pytest.mark.parametrize("seed", [2, 3])
+def test_nobody_is_refused_where_many_come_at_once_after_a_long_time_of_single_requests(seed: int) -> None:
+    assert alone_and_then_together(seed, 0.25) == 0
+
+
 @given(factor=st.floats(3.0, 30.0), slots=st.integers(1, 4))
 @settings(max_examples=30, deadline=None)
 def test_a_machine_that_stays_slow_is_believed_once_each_slot_has_said_so_twice(factor: float, slots: int) -> None:

@@ -270,8 +270,8 @@ class Estimate:
         return (1.0 - DRIFT_RATE) * error
 
     def _settle(self) -> None:
-        """What is usual belongs to the shape, to all of it at once: no prediction changes, and drifts stay small."""
-        self.shape.multiply(math.exp(self.usual_drift))
+        """What is usual belongs to the shape: no prediction of what runs changes, and drifts stay small."""
+        self.shape.multiply(math.exp(self.usual_drift), self.is_long_ago)
         self.drift -= self.usual_drift
         self.usual_drift = 0.0
         self.rescale()

@@ -51,11 +51,12 @@ class Shape:
         self.overhead, self.per_item = seconds / 2, seconds / 2 / work
         self.is_guessed = True
 
-    def multiply(self, factor: float) -> None:
-        """Everything takes so many times as long."""
+    def multiply(self, factor: float, is_old: Callable[[int], bool]) -> None:
+        """All that ran lately takes so many times as long; what is old stays as it was measured."""
         self.overhead, self.per_item = self.overhead * factor, self.per_item * factor
-        for cell in self.cells.values():
-            cell[3] *= factor
+        for (bucket, _), cell in self.cells.items():
+            if not is_old(bucket):
+                cell[3] *= factor
 
     def fit(self, is_old: Callable[[int], bool]) -> None:
         """Weighted least squares through the cells; relative errors count."""
