@@ -114,6 +114,35 @@ def test_nobody_is_refused_where_many_come_at_once_after_a_long_time_of_single_r
     assert alone_and_then_together(seed, 0.25) == 0
 
 
+@pytest.mark.parametrize("slow", [2, 5, 20])
+def test_batches_that_were_slow_in_a_row_have_nobody_refused_for_longer_than_0_3_s(slow: int) -> None:
+    scheduler, now, number = Scheduler(0.01), 0.0, 0
+    scheduler.add_model(ModelSpec("model", deadline_s=0.1))
+    scheduler.set_slots(1)
+    for _ in range(50):
+        scheduler.observe("model", 1, 1.0, usual_s(1))
+
+    def is_answered(seconds: float) -> bool:
+        nonlocal now, number
+        number += 1
+        verdict = scheduler.offer(Ticket(number, "model", now + 0.1, now), now)
+        batch = scheduler.take(now)
+        if batch is not None:
+            now += seconds
+            scheduler.batch_done(batch, seconds, now)
+        return verdict is None and batch is not None and seconds < 0.1
+
+    for _ in range(slow):
+        now += 1.1  # however sure the estimate is, one is tried after so long
+        is_answered(0.3)
+    began, answered = now, []
+    while now < began + 2.0:
+        asked = now
+        answered.append((asked - began, is_answered(usual_s(1))))
+        now += 0.01
+    assert max((at for at, is_in_time in answered if not is_in_time), default=0.0) < 0.3
+
+
 @given(factor=st.floats(3.0, 30.0), slots=st.integers(1, 4))
 @settings(max_examples=30, deadline=None)
 def test_a_machine_that_stays_slow_is_believed_once_each_slot_has_said_so_twice(factor: float, slots: int) -> None:

@@ -65,7 +65,7 @@ that has the better rate; the others go first next time.
 needed (`device.py`), and from then on as if the device's end were now.
 
 **The estimate may be wrong.** Where nothing fits safely, a slot that would idle tries the ticket with most time left.
-An estimate that nothing has renewed for a second turns nobody away, so a machine that was stalled is found out.
+An estimate that nothing has renewed for 0.25 s turns nobody away, so a machine that was stalled is found out.
 
 Left out: waiting to fill a batch (a lone request would pay for it), and preemption other than between members.
 """

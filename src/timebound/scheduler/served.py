@@ -24,7 +24,7 @@ BULK = 1.6
 WIDE_FROM = 0.02
 
 FIRST_HANG_S = 10.0  # for a batch whose like its worker never ran: it may load or compile something
-DOUBT_AFTER_S = 1.0  # without a batch: nobody is turned away for longer because of what was once measured
+DOUBT_AFTER_S = 0.25  # without a batch: nobody is turned away for longer because of what was once measured
 
 
 class Served:
