@@ -53,6 +53,8 @@ class Guest:
     """Whether it listens for clients that leave; a host that cancels their calls instead saves it that."""
     unseen_s = 0.0
     """What the host takes of each limit, before a request is seen here and after it was answered."""
+    says_ids = True
+    """Whether answers say their `X-Request-Id`; a host that writes it in each itself saves them that."""
     nice_cure = "start it at 0"
     """What to tell who hosts it at a nice value above 0."""
 
@@ -97,6 +99,7 @@ class Guest:
         (door,) = server.fronts
         assert isinstance(door, _Door)
         door.app.is_watching, door.app.unseen_s = self.is_watching, self.unseen_s
+        door.app.says_ids = self.says_ids
         self._server, self._door = server, door
 
     async def stop(self) -> None:

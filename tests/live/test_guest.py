@@ -100,6 +100,22 @@ def test_a_guest_below_another_apps_path_answers_there() -> None:
     assert asyncio.run(run()) == (200, 413)
 
 
+@pytest.mark.parametrize(("says_ids", "ids"), [(True, ["r-1", "r-2"]), (False, [])])
+def test_a_host_that_writes_request_ids_itself_is_spared_ours(says_ids: bool, ids: list[str]) -> None:
+    async def run() -> list[httpx.Response]:
+        guest = tb.asgi(MODELS / "echo.py", workers=1, profiles="none")
+        guest.says_ids = says_ids
+        async with guest as app, httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://host") as http:
+            bodies = {"r-1": {"value": 3}, "r-2": {"value": "three"}}
+            return [await http.post("/inference", json=body, headers={"x-request-id": i}) for i, body in bodies.items()]
+
+    answers = asyncio.run(run())
+    assert [answer.status_code for answer in answers] == [200, 422]
+    assert [each for answer in answers for each in answer.headers.get_list("x-request-id")] == ids
+    assert all(answer.headers["content-length"] == str(len(answer.content)) for answer in answers)
+    assert answers[0].headers["timebound-quality"] == "full"
+
+
 def test_a_guest_uses_the_cores_that_its_host_leaves_it() -> None:
     async def run() -> int:
         async with Guest(MODELS / "echo.py", Config(profiles="none"), cores=3) as app:

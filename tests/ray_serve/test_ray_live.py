@@ -89,6 +89,7 @@ def deployed(redis: RedisServer, tmp_path_factory: pytest.TempPathFactory) -> It
 def test_models_are_asked_through_rays_ingress_as_usual(deployed: Deployed) -> None:
     first, again = deployed.ask(value=4, id="a"), deployed.ask(value=4, id="a")
     assert (first.status_code, first.json()["value"], first.headers["timebound-quality"]) == (200, 4, "full")
+    assert len(first.headers.get_list("x-request-id")) == 1
     # The key is known to both replicas, whichever of them it comes to.
     assert (again.content, again.headers["timebound-source"], deployed.computed(4)) == (first.content, "stored", 1)
 

@@ -35,6 +35,7 @@ from timebound.http.short import shortened
 from timebound.http.streamed import Relayed
 
 _SAFE = [(b"x-content-type-options", b"nosniff")]
+_ID = b"\r\nx-request-id: "
 
 
 class App:
@@ -72,6 +73,8 @@ class App:
         """Whether it listens for clients that leave; an ASGI server that cancels instead saves it that."""
         self.unseen_s = 0.0
         """What a host takes of each limit, before a request is seen here and after it was answered."""
+        self.says_ids = True
+        """Whether answers say their `X-Request-Id`; a host that writes it in each itself saves them that."""
         families = (results, control, live, management, history, open_inference)
         further = [each for family in families if family is not None for each in family.routes()]
         takes_feedback = history is not None and history.is_kept
@@ -119,10 +122,9 @@ class App:
 
     async def _answer(self, route: ModelRoute, scope: Scope, receive: Receive, send: Send) -> None:
         """A request to a model by ASGI: the same way in, the same bounds, and a client that leaves has left."""
-        hold = self._held.hold() if self._held is not None else None
         try:
             client = self._access.client(scope) if self._access is not None else None
-            body = await self._read(scope, receive, hold)
+            body, hold = await self._read(scope, receive)
         except ClientDisconnect:
             return
         except RequestError as error:
@@ -131,11 +133,12 @@ class App:
             await _respond(send, status, head + as_head(headers_of(error)), said_body)
             return
         done: asyncio.Future[tuple[int, bytes, bytes]] = asyncio.get_running_loop().create_future()
-
-        relayed = Relayed()
+        relayed: Relayed | None = None
 
         def respond(status: int, head: bytes, body: bytes) -> None:
+            nonlocal relayed
             if isinstance(body, Flow):
+                relayed = Relayed()
                 body.open(relayed)
             if not done.done():  # the caller may have been cancelled
                 done.set_result((status, head, body))
@@ -152,7 +155,9 @@ class App:
                     leave()
         if done.done():
             status, head, whole = done.result()
-            if isinstance(whole, Flow):
+            if not self.says_ids:
+                head = _without_id(head)
+            if relayed is not None:
                 await self._relay(send, receive, relayed, (status, head), leave)
             else:
                 await _respond(send, status, head, whole)
@@ -183,10 +188,13 @@ class App:
             return Proxied(self._intake, self._proxies, self._peers, peer=address or ""), ""
         return self._intake, address or ""
 
-    async def _read(self, scope: Scope, receive: Receive, hold: Hold | None) -> bytes:
-        parts, size, has_more = [], 0, True
-        told = next((value for name, value in scope["headers"] if name == b"content-length"), b"")
-        self._check_size(int(told) if told.isdigit() else 0)
+    async def _read(self, scope: Scope, receive: Receive) -> tuple[bytes, Hold | None]:
+        """The whole body, and what stands for its memory if that is worth counting."""
+        for name, told in scope["headers"]:
+            if name == b"content-length" and told.isdigit():
+                self._check_size(int(told))
+        parts: list[bytes] = []
+        size, has_more, hold = 0, True, None
         while has_more:
             message = await receive()
             if message["type"] == "http.disconnect":
@@ -196,9 +204,11 @@ class App:
             parts.append(part)
             size += len(part)
             self._check_size(size)
-            if hold is not None and size > SMALL and not hold.reach(size):
-                raise Refusal("too many large bodies are in memory now", code="memory_full", retry_after_s=1)
-        return b"".join(parts)
+            if size > SMALL and self._held is not None:
+                hold = hold or self._held.hold()
+                if not hold.reach(size):
+                    raise Refusal("too many large bodies are in memory now", code="memory_full", retry_after_s=1)
+        return b"".join(parts), hold
 
     def _check_size(self, size: int) -> None:
         if size > self._max_body:
@@ -238,6 +248,11 @@ async def _respond(send: Send, status: int, head: bytes, body: bytes) -> None:
 
 
 def _start_of(status: int, head: bytes) -> Message:
-    lines = [line.partition(b": ") for line in head.split(b"\r\n") if line]
-    headers = [*((name, value) for name, _, value in lines), *_SAFE]
+    headers: list[Any] = [line.split(b": ", 1) for line in head.split(b"\r\n")[:-1]]  # each line has its end
+    headers += _SAFE
     return {"type": "http.response.start", "status": status, "headers": headers}
+
+
+def _without_id(head: bytes) -> bytes:
+    start = head.find(_ID)
+    return head if start < 0 else head[:start] + head[head.index(b"\r\n", start + 2) :]

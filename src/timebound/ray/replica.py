@@ -41,6 +41,7 @@ class Replica:
         self._guest.nice_cure = NICE_CURE
         self._guest.is_watching = False  # Ray cancels the calls of clients that leave
         self._guest.unseen_s = _UNSEEN_S
+        self._guest.says_ids = False  # Ray gives each request one, or takes the client's, and writes it in the answer
         self._user_config: Any = _NEVER
 
     def __serve_build_asgi_app__(self) -> Guest:
