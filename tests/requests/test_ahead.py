@@ -119,6 +119,17 @@ def test_who_ended_two_processes_is_guilty_and_those_beside_it_are_asked_again_a
     assert (len(world.away), len(world.errors())) == (asked, 1), "it is not asked again"
 
 
+def test_who_is_like_those_that_ended_processes_is_asked_all_the_same() -> None:
+    world = Fetching()
+    for number in range(6):
+        world.submit(f"deadly-{number}")
+        while f"deadly-{number}" not in world.errors():
+            world.fetched(ENDED)
+    world.submit("innocent")
+    assert (world.away[-1][0], world.errors().get("innocent")) == (b"innocent", None)
+    assert len(world.away) == 10, "once three were proven within a minute, one more loss proves the next"
+
+
 def test_who_was_called_off_before_its_process_ended_is_to_blame_all_the_same() -> None:
     world = Fetching()
     for number in range(2):

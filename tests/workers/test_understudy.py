@@ -8,7 +8,7 @@ from functools import partial
 
 from timebound.types import Outcome
 from timebound.workers import messages, wire
-from timebound.workers.understudy import Understudy
+from timebound.workers.understudy import PATIENCE_S, Understudy
 
 
 def ask(count: int, body: bytes) -> tuple[list[Outcome | None], int]:
@@ -74,3 +74,23 @@ def test_what_a_call_of_another_ended_is_asked_of_the_next_process() -> None:
         return told, [call.body for call in frame[0].calls]
 
     assert asyncio.run(asked()) == (["deadly: None"], [b"before", b"after"])
+
+
+def test_one_that_falls_silent_is_found_after_little_more_than_its_patience() -> None:
+    async def run() -> float:
+        loop, hangs = asyncio.get_running_loop(), asyncio.Event()
+        understudy, answered = Understudy(loop), asyncio.Event()
+        ours, theirs = socket.socketpair()
+        await understudy.open(ours, hangs.set)
+        understudy.fallback("model", b"quick", lambda _: answered.set())
+        understudy.fallback("model", b"slow", lambda _: None)
+        await loop.run_in_executor(None, wire.read_frame, theirs)
+        wire.write_frame(theirs, messages.ErrandDone(1, Outcome(b""), 1.0))
+        await asyncio.wait_for(answered.wait(), 20)
+        start = loop.time()
+        await asyncio.wait_for(hangs.wait(), 20)
+        took_s = loop.time() - start
+        theirs.close()
+        return took_s
+
+    assert PATIENCE_S <= asyncio.run(run()) < 1.7 * PATIENCE_S

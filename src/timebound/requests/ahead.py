@@ -187,7 +187,7 @@ class Ahead:
         now = self._clock.now()
         request.phase = Phase.ACCEPTED
         if outcome.code not in _LOST:
-            self._losses.clear([request])
+            self._losses.has_fetched(request)
         info = self._models.infos.get(request.model)
         if info is not None and info is not request.info:
             request.info = info

@@ -193,11 +193,19 @@ class Losses:
         else:
             self._answers.give_up(request, "crashes_worker")
 
+    def has_fetched(self, request: Request) -> None:
+        """It came to the end of that, and its process lives."""
+        if request.is_suspect:
+            request.is_suspect = False
+            self._quarantine.clear(mark_of(request))
+
     def has_ended_one(self, request: Request) -> bool:
-        """It ended a process in which it fetched, while no other's code ran: whether that proves it guilty."""
+        """It ended a process in which it fetched, while no other's code ran: whether that proves it guilty.
+
+        Its like are not blamed: all fetch in one process, so the innocent may not have been answered for as long.
+        """
         mark, now = mark_of(request), self._clock.now()
         is_guilty = self._quarantine.lost_alone(mark, Loss.CRASHED, now)
-        self._kin.blame(request, now)
         if is_guilty:
             self._events.emit(Quarantined(request.info.name, self._quarantine.locked_s(mark, now), Loss.CRASHED))
         return is_guilty

@@ -24,9 +24,9 @@ _MOST_WAITING = 4096
 _MOST_BYTES = 64 << 20
 """Of bodies that were asked about and not yet answered: an understudy that stands still must not fill the memory."""
 
-PATIENCE_S = 1.0
-"""With a process that answers nothing at all. Calls that take longer than a twentieth of that do not hold up others in
-it, so it hangs."""
+PATIENCE_S, _LOOKS = 1.0, 4
+"""With a process that answers nothing at all, and how often it is looked in that time. Calls that take longer than a
+twentieth of it do not hold up others in such a process, so it hangs."""
 
 GONE = Outcome(b"", code="process_gone")
 """Of a call whose process has ended, or that was never sent because too much waits."""
@@ -165,7 +165,7 @@ class _Talk(wire.Channel):
         self._on_hang = on_hang
         self._loop = loop
         self._timer: asyncio.TimerHandle | None = None  # set while something is unanswered
-        self._heard = 0
+        self._heard = self._silent = 0
         self._away: dict[int, _Ask] = {}
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -189,19 +189,21 @@ class _Talk(wire.Channel):
             ask.times += 1
         self.send(messages.Errand([ask.call for ask in asks.values()]))
         if self._timer is None:
+            self._silent = 0
             self._watch()
 
     def _watch(self) -> None:
         if self._pings:
             self.send(messages.Errand([messages.Call(0, PING, "", b"")]))
-        self._timer = self._loop.call_later(PATIENCE_S, self._look, self._heard)
+        self._timer = self._loop.call_later(PATIENCE_S / _LOOKS, self._look, self._heard)
 
     def _look(self, heard: int) -> None:
         """It has had a while. If it said nothing in all that time, it hangs."""
         self._timer = None
         if not self._away:
             return
-        if heard == self._heard:
+        self._silent = self._silent + 1 if heard == self._heard else 0
+        if self._silent >= _LOOKS:
             self._on_hang()
         else:
             self._watch()
