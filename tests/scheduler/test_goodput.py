@@ -8,7 +8,7 @@ from dataclasses import replace
 from statistics import mean
 
 import pytest
-from benchmarks.tools.arrivals import Users, bursts, constant, poisson, spike
+from benchmarks.tools.arrivals import Users, bursts, constant, poisson, spike, text_size
 from benchmarks.tools.machine import CPU_LIKE, GPU_LIKE, Speed
 from benchmarks.tools.simulate import Setting, Simulation, judged
 from benchmarks.tools.simulated import is_in_time
@@ -121,6 +121,21 @@ def test_long_texts_are_served_like_short_ones(curve: str, load: float) -> None:
 def test_texts_of_mixed_length_are_hardly_padded_where_overhead_is_small(speed: Speed, least: float) -> None:
     _, report, _ = steady(speed, 1.0, text=True)
     assert report.in_time >= least
+
+
+@pytest.mark.parametrize("overhead_s", [0.0015, 0.003])
+def test_texts_in_a_closed_loop_are_hardly_padded_to_fill_batches(overhead_s: float) -> None:
+    sums = Counter[str]()
+
+    def note(_: Simulation, event: str, thing: object) -> None:
+        if event == "batch":
+            sums["real"] += sum(one.size for one in thing.tickets)  # type: ignore[attr-defined]
+            sums["padded"] += len(thing) * thing.size  # type: ignore[arg-type,attr-defined]
+
+    speed = Speed(overhead_s, 0.0011, noise=0.1)
+    setting = Setting({"model": speed}, deadline_s=5.0, until=20.0, size=text_size)
+    Simulation(setting, users=[Users(50, "model", think_s=(0.0, 0.0))], probe=note).run()
+    assert sums["real"] >= 0.85 * sums["padded"]
 
 
 def test_a_text_model_that_is_fastest_alone_is_not_batched() -> None:

@@ -45,7 +45,7 @@ in an overload.
 
 **Several lanes.** One lane per model and length of input. Among the lanes the batch with the earliest latest start
 goes first, so a rare model or a rare length is served as soon as its turn by deadline comes. Spare room in a batch is
-filled from shorter lanes of the same model where padding costs less than a batch of their own. In a lasting overload,
+filled from shorter lanes of the same model where padding costs less than a later batch of theirs. In a long overload,
 when slack says nothing about need, the lane goes first that had the smallest share of its tickets served since then.
 
 **Much time.** Bulk work, where all who wait have more than eight times their model's deadline left and no model has a
