@@ -13,6 +13,8 @@ import pytest
 from tests.live.serving import PATIENCE_S, Serving, clean_environment, eventually
 from tests.live.stages import Stages
 
+from timebound.stack.workers import children
+
 pytestmark = pytest.mark.live
 
 APP = """
@@ -72,6 +74,25 @@ def test_no_traceback_however_long_after_its_start_a_server_is_interrupted(tmp_p
     assert code in (-signal.SIGINT, 130, 0), said
     assert "Traceback" not in said
     assert "KeyboardInterrupt" not in said
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a first process of its own needs root")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_the_first_process_of_a_container_leaves_while_it_imports(tmp_path: Path, number: signal.Signals) -> None:
+    """The system keeps from it every signal that it does not handle: the engine would wait, and kill it at last."""
+    file = tmp_path / "app.py"
+    file.write_text(APP)
+    serve = [sys.executable, "-c", START, "serve", str(file), "--port", "0", "--workers", "1"]
+    alone = ["unshare", "--pid", "--fork", "--kill-child=KILL", "--mount-proc", *serve]
+    with subprocess.Popen(alone, stdout=subprocess.PIPE, env=clean_environment()) as container:
+        try:
+            assert container.stdout is not None
+            assert container.stdout.read(1) == b"."
+            (first,) = children(container.pid)
+            os.kill(first, number)
+            assert container.wait(PATIENCE_S) == 128 + number
+        finally:
+            container.kill()
 
 
 def test_a_worker_that_has_just_been_started_does_not_hear_it(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Sequence
 
@@ -17,7 +18,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def process() -> int:
-    """The same for a process of its own: while it imports, with nothing to clean up yet, Ctrl-C just ends it."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # and not ignored, as behind nohup
+    """The same for a process of its own: while it imports, with nothing to clean up yet, it ends when it is told to."""
+    if os.getpid() == 1:
+        from timebound.cli.first import listen
+
+        listen()
+    elif signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # and not ignored, as behind nohup
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     return main()

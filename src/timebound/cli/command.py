@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, NoReturn
 
+from timebound.cli.first import leave
 from timebound.cli.verb import examples_of
 from timebound.errors import NeedsProgram, RequestError, SetupError
 
@@ -100,7 +101,7 @@ def run(arguments: Sequence[str] | None) -> int:
     if not hasattr(chosen, "run"):
         parser.print_help()
         return 2
-    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL and not getattr(chosen, "takes_signals", False):
+    if signal.getsignal(signal.SIGINT) in (signal.SIG_DFL, leave) and not getattr(chosen, "takes_signals", False):
         signal.signal(signal.SIGINT, signal.default_int_handler)  # from here on there may be something to clean up
     try:
         code = int(chosen.run(chosen))
