@@ -144,13 +144,15 @@ def test_what_is_not_given_stays_as_the_stack_on_aws_has_it(tmp_path: Path) -> N
 
 # ---------------------------------------------------------------------- compose
 
+_ASK = "import urllib.request as u; u.urlopen('http://127.0.0.1:8000/readyz', timeout=2)"
 _ENGINE = """
 echo "IMAGE=$IMAGE TAG=$TAG" >> "$0.env"
 case "$*" in
   "image inspect "*) grep -qxF "$3" "$0.images" || exit 1;;
   build*) echo "$3" >> "$0.images";;
-  "compose ps -q app") [ ! -e "$0.servers" ] || cat "$0.servers";;
-  *--wait*) [ ! -e "$0.broken" ] || exit 1; printf 'new1\\nnew2\\n' >> "$0.servers";;
+  "ps -q "*) [ ! -e "$0.servers" ] || cat "$0.servers";;
+  *--scale*) printf 'new1\\nnew2\\n' >> "$0.servers";;
+  exec*) [ ! -e "$0.broken" ] || exit 1;;
   "compose up -d --no-build") printf 'old1\\nold2\\n' > "$0.servers";;
   rm*) shift; for name; do sed -i "/^$name$/d" "$0.servers"; done;;
 esac
@@ -160,22 +162,28 @@ esac
 def test_new_servers_are_ready_before_the_old_ones_are_stopped(tmp_path: Path) -> None:
     packed = Packed(tmp_path, "compose")
     packed.stub("docker", _ENGINE)
+    packed.stub("sleep")
     # The first time all of it is started
     assert packed.make("build", "deploy", "TAG=1").returncode == 0
-    ready = ["docker image inspect hello:1", "docker compose ps -q app"]
+    servers = (
+        "docker ps -q --filter label=com.docker.compose.project=hello --filter label=com.docker.compose.service=app"
+    )
+    ready = ["docker image inspect hello:1", servers]
     assert packed.said == ["docker build -t hello:1 .", *ready, "docker compose up -d --no-build"]
     # Then as many new ones as there are, and the old ones leave
     assert packed.make("build", "deploy", "TAG=2").returncode == 0
     assert packed.said[3:] == [
-        "docker compose up -d --no-build --wait --no-deps --no-recreate --scale app=4 app",
-        "docker stop old1 old2",
-        "docker rm old1 old2",
+        "docker compose up -d --no-build --no-deps --no-recreate --scale app=4 app",
+        servers,
+        *(f"docker exec {each} python -c {_ASK}" for each in ("new1", "new2")),
+        *("docker stop old1", "docker rm old1", "sleep 2"),
+        *("docker stop old2", "docker rm old2", "sleep 2"),
     ]
     assert (tmp_path / "stubs/docker.servers").read_text().split() == ["new1", "new2"]
     # And back again the same way, without a build
     assert packed.make("deploy", "ON=compose", "TAG=1").returncode == 0
     assert packed.said[:2] == ready
-    assert packed.said[3] == "docker stop new1 new2"
+    assert [line for line in packed.said if "stop" in line] == ["docker stop new1", "docker stop new2"]
     assert (tmp_path / "stubs/docker.env").read_text().splitlines()[-1] == "IMAGE=hello TAG=1"
 
 
@@ -184,8 +192,11 @@ def test_old_servers_stay_where_new_ones_do_not_get_ready(tmp_path: Path) -> Non
     packed.stub("docker", _ENGINE)
     assert packed.make("build", "deploy").returncode == 0
     (tmp_path / "stubs/docker.broken").touch()
-    assert packed.make("build", "deploy", "TAG=2").returncode != 0
-    assert [line for line in packed.said if line.startswith(("docker stop", "docker rm"))] == []
+    told = packed.make("build", "deploy", "TAG=2", "READY_S=1")
+    assert told.returncode != 0
+    assert "not ready within 1 s (READY_S) and are taken away; the old ones go on" in told.stderr
+    assert packed.said[-1] == "docker rm -f new1 new2"
+    assert [line for line in packed.said if line.startswith(("docker stop", "docker rm old"))] == []
 
 
 def test_a_tag_without_an_image_is_told_and_never_built_of_the_files_as_they_are_now(tmp_path: Path) -> None:

@@ -8,9 +8,14 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
+from contextlib import ExitStack
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
+import httpx
 import pytest
+from tests.live.serving import eventually
 
 from timebound.cli import main
 from timebound.clock import MonotonicClock
@@ -33,6 +38,38 @@ def _is_taken(text: str, folder: Path) -> bool:
 
 def test_nginx_takes_the_configuration_that_is_written(tmp_path: Path) -> None:
     assert _is_taken(configuration(Config(port=18000), ["127.0.0.1:18001", "[::1]:18002"], tmp_path), tmp_path)
+
+
+def test_a_request_reaches_the_one_server_of_five_that_takes_it(tmp_path: Path) -> None:
+    """As when four come at once, or leave: with fewer tries it would be refused while one is ready."""
+    with HTTPServer(("127.0.0.1", 0), _Ready) as ready, ExitStack() as taken:
+        threading.Thread(target=ready.serve_forever, daemon=True).start()
+        taken.callback(ready.shutdown)
+        silent = [taken.enter_context(_taken_port()) for _ in range(5)]
+        front, *closed = [port.getsockname()[1] for port in silent]
+        silent[0].close()
+        addresses = [f"127.0.0.1:{port}" for port in (*closed, ready.server_port)]
+        file = tmp_path / "nginx.conf"
+        file.write_text(configuration(Config(port=front), addresses, tmp_path))
+        nginx = subprocess.Popen([_NGINX, "-p", str(tmp_path), "-e", "stderr", "-c", str(file)])
+        taken.callback(nginx.wait)
+        taken.callback(nginx.terminate)
+        eventually(lambda: has_port(nginx.pid, front), "nginx")
+        assert httpx.post(f"http://127.0.0.1:{front}/", json={}, trust_env=False).status_code == 200
+
+
+class _Ready(BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+
+def _taken_port() -> socket.socket:
+    """A port that nobody listens at, nor anybody else takes."""
+    taken = socket.socket()
+    taken.bind(("127.0.0.1", 0))
+    return taken
 
 
 def test_nginx_takes_an_address_of_ip_6_and_a_folder_whose_name_has_a_space(tmp_path: Path) -> None:
