@@ -22,6 +22,7 @@ from timebound.errors import SetupError
 from timebound.gateway import Gateway
 from timebound.http.front import HttpFront
 from timebound.http.history import Kept
+from timebound.machine.memory import give_back_memory
 from timebound.machine.nvml import open_cards
 from timebound.observe.access import AccessLog
 from timebound.observe.drift import Drift
@@ -332,6 +333,7 @@ async def serve(
         loop.add_signal_handler(number, on_signal)
     loop.add_signal_handler(signal.SIGHUP, server.reload_soon)
     warn_if_nice()
+    give_back_memory()
     starting = asyncio.create_task(server.start())
     stop_asked = asyncio.create_task(stopping.wait())
     await asyncio.wait({starting, stop_asked}, return_when=asyncio.FIRST_COMPLETED)

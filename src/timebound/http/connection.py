@@ -12,6 +12,7 @@ from __future__ import annotations
 import socket
 import struct
 from collections.abc import Callable, Mapping
+from io import BytesIO
 from typing import Any, cast
 
 import httptools
@@ -69,7 +70,7 @@ class Turn:
         self.hold: Hold | None = None
         self.keep_alive = connection.parser.should_keep_alive()
         self._is_old = connection.parser.get_http_version() == "1.0"
-        self.body: bytes | bytearray = b""
+        self.body: bytes | BytesIO = b""
         self.more_body = True
         self._was_behind = was_behind
         self._expects_word = connection.expect_100_continue
@@ -110,7 +111,7 @@ class Turn:
         if self._refusal is not None:
             self.respond(*self._connection.refused(self._refusal, self._headers, self._url))
             return
-        body, self.body = bytes(self.body), b""
+        body, self.body = self.body.getvalue() if isinstance(self.body, BytesIO) else self.body, b""
         hold, self.hold = self.hold, None  # from here on it goes with the request
         connection = self._connection
         leave = connection.intake.take(
@@ -126,13 +127,14 @@ class Turn:
         self.leave = None if self.response_complete else leave
 
     def add(self, body: bytes) -> None:
-        """More of its body; in one piece, for thousands of small ones take many times their bytes."""
-        if not self.body:
+        """More of its body: in one piece, of which thousands would cost more, and that is whole without a copy."""
+        if isinstance(self.body, BytesIO):
+            self.body.write(body)
+        elif not self.body:
             self.body = body
-        elif isinstance(self.body, bytearray):
-            self.body += body
         else:
-            self.body = bytearray(self.body + body)
+            first, self.body = self.body, BytesIO()
+            self.body.write(first + body)
 
     def let_go(self) -> None:
         """Forget what has come of a body that will not be whole."""
