@@ -12,6 +12,7 @@ import timebound as tb
 from timebound.errors import RequestError
 from timebound.form import MOST_FIELDS, Field
 from timebound.reading.forms import Filled, FormFacts, FormReader, Told, open_reader
+from timebound.schema import follow
 
 
 class Part(tb.Struct):
@@ -100,6 +101,32 @@ def test_an_empty_field_that_is_needed_is_refused() -> None:
 def test_a_file_goes_where_base64_does() -> None:
     made = READER.fill([Field("upload", b"\xff\x00", filename="a.png")])
     assert msgspec.json.decode(made.body, type=Every).data == b"\xff\x00"
+
+
+def test_a_file_in_a_field_that_the_class_does_not_have_is_not_even_written() -> None:
+    class Numbers(tb.Struct):
+        whole: int
+
+    given = [
+        Field("whole", b"3"),
+        Field("file", bytes(1_000_000), filename="a.png"),
+        Field("more", b"\xff", filename="b"),
+    ]
+    made = FormReader(FormFacts(dict(msgspec.json.schema(Numbers)))).fill(given)
+    assert made.body == b'{"whole":3}'
+
+
+@pytest.mark.parametrize("forbids", [True, False])
+def test_a_file_in_a_field_of_another_name_stays_where_the_class_may_mind(*, forbids: bool) -> None:
+    schema = dict(msgspec.json.schema(Every))
+    every = {**follow(schema, schema["$defs"]), "additionalProperties": not forbids}
+    reader = FormReader(FormFacts({**every, "$defs": schema["$defs"]}))
+    given = [Field("text", b"a"), Field("file", b"b", filename="b"), Field("data", b"c", filename="c")]
+    if forbids:
+        with pytest.raises(RequestError, match="unknown field"):
+            reader.fill(given)
+    else:
+        assert msgspec.json.decode(reader.fill(given).body)["file"] == "b"
 
 
 def test_a_key_is_read_and_its_form_has_the_fingerprint_of_the_json() -> None:

@@ -74,13 +74,14 @@ class FormReader:
         self._known: dict[int, set[str]] = {}  # by what is part of the schema, which stays, or `_ANY`
         self._fields: dict[str, Any] = {}
         self._required: frozenset[str] = frozenset()
-        self._ignores_others = False
+        self._ignores_others = self._ignores_files = False
         self._look: FirstLook | None = None
         if facts.schema is not None:
             self._defs = facts.schema.get("$defs", {})
             schema = follow(facts.schema, self._defs)
             self._fields, self._required = schema.get("properties", {}), frozenset(schema.get("required", ()))
             self._ignores_others = "title" in schema  # it is a class's, and not that of any JSON
+            self._ignores_files = self._ignores_others and "additionalProperties" not in schema
             info = ModelInfo(name="", request_schema=facts.schema, key=facts.key, size_field=facts.size_field)
             self._look = FirstLook(info)
 
@@ -114,6 +115,8 @@ class FormReader:
 
     def _put(self, values: dict[str, Any], field: Field) -> None:
         schema, name = self._fields.get(field.name, _ANY), field.name
+        if self._ignores_files and field.filename is not None and name not in self._fields:
+            return  # the class would leave it out, and 20 MB of zeros are 120 MB of JSON to be written and read
         kinds = self._kinds(schema)
         if not field.value and field.filename is None and name not in self._required and self._is_left_out(schema):
             return
