@@ -105,13 +105,16 @@ def test_who_ended_two_processes_is_guilty_and_those_beside_it_are_asked_again_a
     world = Fetching()
     world.submit("deadly")
     world.submit("beside")
-    for number in (0, 2):
-        assert world.errors() == {}
-        world.fetched(ENDED, number)
-        world.fetched(BESIDE, number + 1)
+    world.fetched(ENDED, 0)
+    world.fetched(BESIDE, 1)
+    world.loop.advance(0.4)
+    assert [body for body, _ in world.away] == [b"deadly", b"beside", b"beside"], "the others go first"
+    world.loop.advance(0.2)
+    assert world.errors() == {}
+    world.fetched(ENDED, 3)
     assert world.errors() == {"deadly": CrashesWorker}
-    for _ in range(3):
-        world.fetched(BESIDE)
+    for place in (2, -1, -1):
+        world.fetched(BESIDE, place)
     world.fetched(Outcome(b"beside and its page"))
     assert world.batch() == ["beside and its page"]
     asked = len(world.away)
@@ -125,6 +128,7 @@ def test_who_is_like_those_that_ended_processes_is_asked_all_the_same() -> None:
         world.submit(f"deadly-{number}")
         while f"deadly-{number}" not in world.errors():
             world.fetched(ENDED)
+            world.loop.advance(0.6)
     world.submit("innocent")
     assert (world.away[-1][0], world.errors().get("innocent")) == (b"innocent", None)
     assert len(world.away) == 10, "once three were proven within a minute, one more loss proves the next"

@@ -29,6 +29,8 @@ _MOST_LOSSES = 3
 _WORLDS = ("model_failed", "deadline_missed")
 """Why it is not fetched that a fallback may be given for; anything else is the request's own fault."""
 _LOST = ("process_gone", "gone_beside", "ended_process")
+_APART, _MOST_APART_S = 0.5, 1.0
+"""Of its time, for which one that may have ended a process leaves the next one to the others."""
 _COUNTED = 16_384
 """Bytes of what was fetched that are worth counting."""
 
@@ -194,7 +196,11 @@ class Ahead:
             self._compute(request)
         elif is_guilty:
             self._answers.give_up(request, "crashes_worker")
-        elif outcome.code in ("ended_process", "gone_beside"):
+        elif outcome.code == "ended_process":
+            request.phase = Phase.FETCHING
+            apart_s = _APART * max(0.0, self._answers.earliest(request) - now)
+            self._loop.call_later(min(apart_s, _MOST_APART_S), self._ask_again, request)
+        elif outcome.code == "gone_beside":
             self._compute(request)
         elif outcome.code == "process_gone":
             self._lost(request, away)
@@ -202,6 +208,12 @@ class Ahead:
             self._failed(request, outcome)
         else:
             self._go_on(request, outcome.body, size, now)
+
+    def _ask_again(self, request: Request) -> None:
+        if request.attempts and request.phase is Phase.FETCHING:  # else it was answered meanwhile
+            request.phase = Phase.ACCEPTED
+            request.info = self._models.infos.get(request.model, request.info)
+            self._compute(request)
 
     def _lost(self, request: Request, away: _Away) -> None:
         """The process that fetched is gone, or could not take it: ask again, unless it may be what ends them."""
