@@ -47,9 +47,10 @@ def test_a_node_that_is_set_up_has_no_findings() -> None:
     assert list(findings({HAPROXY: "1", OPTIMIZED: "1"})) == []
 
 
-def test_each_finding_names_the_variable_to_set() -> None:
-    assert [HAPROXY in sentence for sentence in findings({})] == [True]
-    assert [OPTIMIZED in sentence for sentence in findings({HAPROXY: "1"})] == [True]
+def test_each_finding_names_the_variable_to_set_and_all_are_told_at_once() -> None:
+    assert [f"{HAPROXY}=1" in sentence for sentence in findings({OPTIMIZED: "1"})] == [True]
+    assert [f"{OPTIMIZED}=1" in sentence for sentence in findings({HAPROXY: "1"})] == [True]
+    assert len(list(findings({}))) == 2
 
 
 def test_the_page_names_every_variable_that_the_tests_and_the_benchmark_set_on_a_node() -> None:

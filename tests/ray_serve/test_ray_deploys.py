@@ -68,6 +68,7 @@ def test_a_pack_is_deployed_by_make_and_replicas_say_what_the_node_lacks(cluster
     eventually(lambda: ask(cluster, "/predictions/hello", pixels=[[0.0] * 8] * 8), "an answer of its model", PATIENCE_S)
     said = eventually(lambda: text if NICENESS in (text := cluster.said()) else None, "warnings in the log") or ""
     assert f"start Ray on each node with {HAPROXY}=1" in said
+    assert f"start Ray on each node with {OPTIMIZED}=1" in said
     assert f"start Ray on each node with {NICENESS}=0" in said
 
 

@@ -20,7 +20,7 @@ def findings(environment: Mapping[str, str]) -> Iterator[str]:
             "requests come through Ray's Python proxy, which adds milliseconds to each and carries few of them; "
             f"start Ray on each node with {HAPROXY}=1"
         )
-    elif environment.get(OPTIMIZED) not in _TRUE:
+    if environment.get(OPTIMIZED) not in _TRUE:
         yield (
             "requests change threads inside the replica, which costs a third of the throughput; "
             f"start Ray on each node with {OPTIMIZED}=1"
