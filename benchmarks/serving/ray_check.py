@@ -162,13 +162,13 @@ class Run:
                 alone, added = (measure(each, 1, plan.closed_s).p50_ms for each in (plain, on_ray))
                 rows.add("plain_c1_ms", alone)
                 rows.add("ray_c1_added_ms", added - alone)
-                rows.add("ray_echo_rps", _rps(echo, 50, plan.closed_s))
                 rows.add("ray_echo_c1_ms", measure(echo, 1, plan.closed_s).p50_ms)
-                before_s = self._cluster.cpu_s()
-                rays_rps = _rps(rays_echo, 50, plan.closed_s)
-                used_s = self._cluster.cpu_s() - before_s
-                rows.add("rays_echo_rps", rays_rps)
-                rows.add("rays_echo_core_ms", 1e3 * used_s / max(1.0, rays_rps * plan.closed_s))
+                for name, traffic in (("ray_echo", echo), ("rays_echo", rays_echo)):
+                    before_s = self._cluster.cpu_s()
+                    rps = _rps(traffic, 50, plan.closed_s)
+                    used_s = self._cluster.cpu_s() - before_s
+                    rows.add(f"{name}_rps", rps)
+                    rows.add(f"{name}_core_ms", 1e3 * used_s / max(1.0, rps * plan.closed_s))
         self.figures |= rows.medians() | {"ray_node_mb": round(self._cluster.memory_mb())}
 
     def _overload(self) -> None:
