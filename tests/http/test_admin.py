@@ -97,4 +97,5 @@ def test_a_pass_lets_look_and_do_nothing_else_and_of_many_the_oldest_is_forgotte
     admin.check_pass(request(authorization=f"Bearer {last}"))
     with pytest.raises(RequestError) as refused:
         admin.check_pass(carried)
+    assert refused.value.detail.startswith("the server knows no such pass, and has no admin token; a pass holds until")
     assert "timebound live" in refused.value.detail

@@ -241,6 +241,11 @@ def test_without_a_pass_the_page_asks_for_one_and_a_pass_only_looks(serving: Wat
     browser.run("sessionStorage.clear()")  # what another test's page kept
     browser.open(f"{serving.url}/live")
     browser.find(".door")
+    assert browser.text(".door code") == f"timebound live --url {serving.url}"
+    assert "--admin-token" not in browser.text(".door"), "nothing was given that could be wrong"
+    browser.fill("#pass", "of another server")
+    browser.click(".door button")
+    browser.wait_for("document.querySelector('.door')?.innerText.includes('knows no such pass')")
     given = serving.address().partition("=")[2]
     browser.fill("#pass", given)
     browser.click(".door button")

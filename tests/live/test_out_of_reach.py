@@ -89,6 +89,8 @@ def test_a_request_opened_in_the_history_is_within_reach(serving: Watched, brows
 def test_the_docs_have_no_faults_but_those_of_swagger_ui_itself(serving: Watched, browser: Browser, name: str) -> None:
     browser.open(f"{serving.url}/docs", **LOOKS[name])
     browser.find(".opblock")
+    browser.find(".renderedMarkdown td")
+    assert browser.run("[...document.querySelectorAll('.opblock-tag small')].every((one) => one.offsetHeight < 200)")
     assert violations(browser, without=".swagger-ui") == []
     found = violations(browser)
     assert {rule for rule, _ in found} <= SWAGGERS_OWN, found

@@ -67,6 +67,10 @@ class Admin:
         try:
             self.check(request)
         except RequestError as error:
+            if self._token is None and self.pass_of(request.scope):
+                error.detail = (
+                    "the server knows no such pass, and has no admin token; a pass holds until the server stops"
+                )
             error.detail += "; for a browser: `timebound live` on the server's machine gives an address to open"
             raise
 

@@ -42,15 +42,16 @@ export async function follow(url, told, signal) {
   }
 }
 
-/** A form that asks for a pass or the admin token; `done()` is called when one was given. */
+/** A form that asks for a pass or the admin token, and says why a given one will not do; then calls `done()`. */
 export function passForm(detail, done) {
+  const { port, protocol } = location;
   const input = h("input", { type: "password", autocomplete: "off", required: true, id: "pass" });
   const form = h(
     "form",
     { class: "notice door" },
     h("p", {}, say("door")),
-    h("p", {}, h("code", {}, "timebound live")),
-    detail && h("p", { class: "quiet" }, detail),
+    h("p", {}, h("code", {}, "timebound live", port && port !== "8000" && ` --url ${protocol}//127.0.0.1:${port}`)),
+    sessionStorage.getItem(NAME) && h("p", { class: "quiet" }, detail),
     h("label", { htmlFor: "pass" }, say("door_label")),
     h("div", {}, input, h("button", { type: "submit" }, say("use"))),
   );

@@ -166,5 +166,5 @@ export const texts = {
   wrong_key: ["The server does not know this key. ", "伺服器不認得這把金鑰。"], samples: ["Samples", "範例"],
   pen: ["Pen", "筆"], pen_fine: ["fine pen", "細筆"], pen_medium: ["medium pen", "中筆"], pen_bold: ["bold pen", "粗筆"],
   user: ["User", "使用者"], day: ["Day", "日期"], error: ["Error", "錯誤"], less_sure: ["Less sure than, %", "把握低於 (%)"], has_input: ["with what was sent", "有保留送出的內容"], span_yesterday: ["yesterday", "昨天"],
-  more: ["More", "更多"], per_minute: ["Requests per minute", "每分鐘請求數"], rolled_up: ["By model, version, quality, source, error and time alone.", "只依模型、版本、品質、來源、錯誤和時間。"],
+  more: ["More", "更多"], per_minute: ["Requests per minute", "每分鐘請求數"], rolled_up: ["Of the fields above only model, version, quality, source, error and time count here.", "此圖只依上方的模型、版本、品質、來源、錯誤和時間。"],
 };
