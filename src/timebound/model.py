@@ -367,6 +367,8 @@ def body_schema(cls: type[Model]) -> dict[str, Any] | None:
 
 def decoder(cls: type[Model]) -> tuple[Callable[[Any], Any], bool]:
     """What makes a request of a body, and whether that is the raw body itself."""
+    if (read := getattr(cls, "_read", None)) is not None:  # a model file's own, which knows what is often sent wrongly
+        return read, False
     if cls.Request is not None:
         return reader(cls.Request, is_lax=cls.lax), False
     return (msgspec.json.Decoder().decode, False) if takes_json(cls) else (bytes, True)

@@ -105,7 +105,16 @@ def test_another_shape_is_that_items_error(tmp_path: Path, value: Any, detail: s
 
 def test_a_free_dimension_is_shown_as_any(tmp_path: Path) -> None:
     (bad,) = answers(save_echo(tmp_path / "m.onnx", INT64, ("n", "w", 2)), {"x": [[1, 2, 3]]})
-    assert said(bad)["detail"] == "has shape [1, 3], the model takes ['any', 2]"
+    assert said(bad)["detail"] == "has shape [1, 3], the model takes [any, 2]"
+
+
+def test_an_item_with_a_batch_dimension_is_told_to_leave_it_out(tmp_path: Path) -> None:
+    bad, good = answers(save_doubler(tmp_path / "m.onnx"), {"x": [[1, 2, 3]]}, {"x": [1, 1, 1]})
+    told = "Expected 'float', got 'array'; send one item of shape [3], without the batch dimension"
+    assert (bad.code, said(bad)) == ("bad_input", {"detail": told, "field": "x[0]"})
+    assert said(good) == {"y": [2, 2, 2]}
+    (wrong,) = answers(save_doubler(tmp_path / "m.onnx"), {"x": ["a", 2, 3]})
+    assert said(wrong) == {"detail": "Expected 'float', got 'str'", "field": "x[0]"}
 
 
 @pytest.mark.parametrize("value", [[[1, 2], [3]], [[300, 1]], [[-1, 1]]], ids=["ragged", "too large", "below zero"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from typing import Any
 
@@ -10,7 +10,8 @@ import msgspec
 import numpy as np
 
 from timebound.backends.base import Backend, TensorSpec
-from timebound.errors import BadInput, SetupError
+from timebound.body import read_json
+from timebound.errors import BadInput, RequestError, SetupError
 from timebound.model import Model
 
 
@@ -19,10 +20,12 @@ def file_model(net: Backend, *, name: str, version: str = "1") -> Model:
     for spec in net.inputs:
         if not spec.shape:
             raise SetupError(f"{net.label}: input {spec} has no batch dimension; export it with one, or write a class")
+    request = _request_type(net.inputs)
     attributes = {
         "name": name,
         "version": version,
-        "Request": _request_type(net.inputs),
+        "Request": request,
+        "_read": staticmethod(_reader(request, net.inputs)),
         "max_batch": min(net.max_batch or Model.max_batch, Model.max_batch),
         "example": {spec.name: zeros(spec).tolist() for spec in net.inputs},
     }
@@ -84,8 +87,11 @@ def _checked(spec: TensorSpec, array: Any) -> Any:
 
 def _check_shape(spec: TensorSpec, array: Any) -> None:
     if not spec.fits(array.shape):
-        shape = ["any" if w is None else w for w in spec.shape[1:]]
-        raise BadInput(f"has shape {list(array.shape)}, the model takes {shape}", field=spec.name)
+        raise BadInput(f"has shape {list(array.shape)}, the model takes {_item_shape(spec)}", field=spec.name)
+
+
+def _item_shape(spec: TensorSpec) -> str:
+    return f"[{', '.join('any' if width is None else str(width) for width in spec.shape[1:])}]"
 
 
 def zeros(spec: TensorSpec) -> Any:
@@ -99,6 +105,23 @@ def _request_type(inputs: Sequence[TensorSpec]) -> type:
     fields = [(f"input_{index}", _nested(spec)) for index, spec in enumerate(inputs)]
     rename = {f"input_{index}": spec.name for index, spec in enumerate(inputs)}
     return msgspec.defstruct("Inputs", fields, rename=rename)
+
+
+def _reader(request: type, inputs: Sequence[TensorSpec]) -> Callable[[bytes], Any]:
+    """Reads bodies; who sent one list too many is told that the batch dimension is not theirs to send."""
+    decode: Callable[[Any], Any] = msgspec.json.Decoder(request).decode
+
+    def read(body: bytes) -> Any:
+        try:
+            return read_json(decode, body)
+        except RequestError as error:
+            if error.field is not None and error.detail.endswith(", got 'array'"):
+                shape = next((_item_shape(spec) for spec in inputs if error.field.startswith(spec.name)), "")
+                cure = f"send one item of shape {shape}, without the batch dimension"
+                raise BadInput(f"{error.detail}; {cure}", field=error.field) from None
+            raise
+
+    return read
 
 
 def _nested(spec: TensorSpec) -> Any:
