@@ -168,11 +168,21 @@ def test_a_bad_value_is_named_with_its_option_and_source(tmp_path: Path, name: s
 
 
 def test_a_bad_value_names_the_source_it_came_from(tmp_path: Path) -> None:
-    assert "port is 'x' (environment)" in complaint(tmp_path, environment={"TIMEBOUND_PORT": "x"})
+    assert "TIMEBOUND_PORT is 'x' (environment)" in complaint(tmp_path, environment={"TIMEBOUND_PORT": "x"})
     (tmp_path / "timebound.toml").write_text('port = "y"\n')
     assert "port is 'y' (timebound.toml)" in complaint(tmp_path)
     (tmp_path / ".env").write_text("TIMEBOUND_PORT=z\n")
-    assert "port is 'z' (.env)" in complaint(tmp_path)
+    assert "TIMEBOUND_PORT is 'z' (.env)" in complaint(tmp_path)
+
+
+def test_a_line_of_the_environment_file_that_says_nothing_is_named(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("# ours\nTIMEBOUND_PORT=80\nport is 81\n")
+    assert complaint(tmp_path) == f"{tmp_path / '.env'}: line 3 is not understood; write NAME=value"
+
+
+def test_an_unknown_table_is_told_where_settings_of_the_app_go(tmp_path: Path) -> None:
+    (tmp_path / "timebound.toml").write_text("[ap]\nthreshold = 0.9\n")
+    assert complaint(tmp_path).endswith("unknown table [ap]; settings of the app itself go into [app]")
 
 
 def test_a_bad_value_that_a_better_source_hides_does_no_harm(tmp_path: Path) -> None:

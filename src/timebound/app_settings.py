@@ -93,7 +93,12 @@ def dotenv(path: Path) -> Mapping[str, str]:
     if not path.is_file():
         return {}
     from dotenv import dotenv_values  # only servers with a .env file pay for this import
+    from dotenv.parser import parse_stream
 
+    with path.open(encoding="utf-8") as file:  # dotenv itself would say neither of which file it is nor what to write
+        for line in parse_stream(file):
+            if line.error:
+                raise SetupError(f"{path}: line {line.original.line} is not understood; write NAME=value")
     return {name: value for name, value in dotenv_values(path).items() if value is not None}
 
 

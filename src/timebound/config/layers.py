@@ -122,8 +122,14 @@ def _parsed(option: Field[Any], value: Any, source: str) -> Any:
         return form.read(value)
     except (ValueError, KeyError, AttributeError, TypeError):
         shown = "not what it can be" if option.metadata["is_secret"] and "@" in str(value) else repr(value)
-        name = "--" + option.name.replace("_", "-") if source == "flag" else option.name
-        raise SetupError(f"{name} is {shown} ({source}); it must be {form.wanted}") from None
+        raise SetupError(f"{_written(option.name, source)} is {shown} ({source}); it must be {form.wanted}") from None
+
+
+def _written(name: str, source: str) -> str:
+    """What an option is called where it was set."""
+    if source == "flag":
+        return "--" + name.replace("_", "-")
+    return f"{PREFIX}{name.upper()}" if source == "environment" or source.endswith(".env") else name
 
 
 def _from_environment(environment: Mapping[str, str], source: str) -> dict[str, str]:
@@ -147,6 +153,10 @@ def _from_toml(path: Path) -> dict[str, Any]:
     known = [option.name for option in options()]
     for name in table:
         if name not in known:
+            if isinstance(table[name], dict):
+                raise SetupError(
+                    f"{path}: unknown table [{name}]; settings of the app itself go into [{app_settings.TABLE}]"
+                )
             near = difflib.get_close_matches(name, known, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"known options: {', '.join(known)}"
             raise SetupError(f"{path}: unknown option {name!r}; {hint}")
