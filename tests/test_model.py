@@ -37,7 +37,14 @@ def complaint(cls: type[tb.Model]) -> str:
 
 @pytest.mark.parametrize(
     ("name", "meant"),
-    [("dedline", "deadline"), ("max_bach", "max_batch"), ("deadline_s", "deadline"), ("fall_back", "fallback")],
+    [
+        ("dedline", "deadline"),
+        ("max_bach", "max_batch"),
+        ("deadline_s", "deadline"),
+        ("fall_back", "fallback"),
+        ("max_batch_size", "max_batch"),
+        ("timeout", "deadline"),
+    ],
 )
 def test_a_misspelt_option_is_doubted_with_a_suggestion(name: str, meant: str) -> None:
     sentence = f"class Variant: {name} means nothing to the server; did you mean {meant}?"
@@ -47,6 +54,17 @@ def test_a_misspelt_option_is_doubted_with_a_suggestion(name: str, meant: str) -
 @pytest.mark.parametrize("name", ["weights", "threshold", "headline", "sizes", "labels", "_dedline", "deadline"])
 def test_an_attribute_that_resembles_no_option_is_the_users_own(name: str) -> None:
     assert doubtful_attributes(variant(**{name: 1})) == []
+
+
+def test_an_option_of_another_server_is_the_users_own_where_the_class_reads_it_or_has_ours_too() -> None:
+    class Reads(tb.Model):
+        batch_size = 4
+
+        def infer(self, batch: Any) -> Any:
+            return [batch[at : at + self.batch_size] for at in range(0, len(batch), 4)]
+
+    assert doubtful_attributes(Reads) == []
+    assert doubtful_attributes(variant(timeout=3, deadline=1.0)) == []
 
 
 def noop(self: tb.Model, *_: Any) -> None:

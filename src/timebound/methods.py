@@ -1,8 +1,10 @@
-"""Whether the methods of a model class can be called as the server calls them."""
+"""What the methods of a model class take, and the names that they use."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from inspect import getattr_static, isasyncgenfunction, iscoroutinefunction, isfunction, signature
+from types import CodeType
 from typing import Any
 
 from timebound.errors import SetupError
@@ -47,3 +49,14 @@ def _takes(method: Any, arguments: int) -> bool:
 
 def _written(method: Any) -> str:
     return f"({', '.join(signature(method, follow_wrapped=False).parameters)})"
+
+
+def is_used(name: str, given: Mapping[str, Any]) -> bool:
+    """Whether a method of the class says this name."""
+    functions = (getattr(value, "fget", None) or getattr(value, "__func__", value) for value in given.values())
+    return any(says(function.__code__, name) for function in functions if isfunction(function))
+
+
+def says(code: CodeType, name: str) -> bool:
+    """Whether a function, or one within it, has this name in it."""
+    return name in code.co_names or any(says(part, name) for part in code.co_consts if isinstance(part, CodeType))

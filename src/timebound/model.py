@@ -6,13 +6,13 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from inspect import iscoroutinefunction, isfunction
-from types import CodeType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Annotated, Any, ClassVar, TypeAlias
 
 import msgspec
 
 from timebound.errors import SetupError, text_of
-from timebound.methods import check_methods
+from timebound.methods import check_methods, is_used, says
 from timebound.request_type import fields_of, is_request_type, reader, schema_of
 from timebound.types import ENGINES
 
@@ -40,6 +40,7 @@ _ELSEWHERE = {
     "load": ("setup", "initialize", "load_model", "model_fn"),
 }
 """By method, what other servers call it."""
+_OPTIONS_ELSEWHERE = {"max_batch_size": "max_batch", "batch_size": "max_batch", "timeout": "deadline"}
 _BLOCKING = ("requests", "urlopen", "urllib3")
 """What waits without letting others go on."""
 MASK = "mask"
@@ -287,11 +288,12 @@ def doubtful_attributes(cls: type[Model]) -> list[str]:
         if name.startswith("_") or name in options or name.removesuffix("s") in options:  # `names`, `sizes`: not ours
             continue
         meant = get_close_matches(name.lower(), lower, n=1, cutoff=_RESEMBLES)
-        what = lower[meant[0]] if meant else _method_meant(name, given) if isfunction(value) else None
+        elsewhere = _method_meant if isfunction(value) else _option_meant
+        what = lower[meant[0]] if meant else elsewhere(name, given)
         if what is not None:
             found.append(f"class {cls.__name__}: {name} means nothing to the server; did you mean {what}?")
     if cls.fetch is not None and (
-        blocking := next((name for name in _BLOCKING if _says(cls.fetch.__code__, name)), None)
+        blocking := next((name for name in _BLOCKING if says(cls.fetch.__code__, name)), None)
     ):
         cure = "use a client that is awaited, such as httpx.AsyncClient or aiohttp"
         found.append(f"class {cls.__name__}: fetch() uses {blocking}, which holds up all other requests; {cure}")
@@ -300,8 +302,7 @@ def doubtful_attributes(cls: type[Model]) -> list[str]:
 
 def _method_meant(name: str, given: Mapping[str, Any]) -> str | None:
     """The method that this one was to be; None if the class calls it, or has that one and this under another's name."""
-    functions = (getattr(value, "fget", None) or getattr(value, "__func__", value) for value in given.values())
-    if any(_says(function.__code__, name) for function in functions if isfunction(function)):
+    if is_used(name, given):
         return None
     methods = ["fallback", "size", "fetch", *(option for option, value in vars(Model).items() if isfunction(value))]
     if alike := get_close_matches(name.lower(), methods, n=1, cutoff=_METHOD_RESEMBLES):
@@ -310,9 +311,10 @@ def _method_meant(name: str, given: Mapping[str, Any]) -> str | None:
     return None if meant in given else meant
 
 
-def _says(code: CodeType, name: str) -> bool:
-    """Whether a function, or one within it, has this name in it."""
-    return name in code.co_names or any(_says(part, name) for part in code.co_consts if isinstance(part, CodeType))
+def _option_meant(name: str, given: Mapping[str, Any]) -> str | None:
+    """The option that other servers call so, unless the class reads this one itself or sets that one too."""
+    meant = _OPTIONS_ELSEWHERE.get(name)
+    return None if meant in given or is_used(name, given) else meant
 
 
 def _own_classes(cls: type[Model]) -> tuple[type, ...]:

@@ -65,6 +65,8 @@ def test_a_misspelt_argument_is_named_with_the_nearest_right_one(kind: Any) -> N
         kind(URL, deadlin=3)
     with pytest.raises(TypeError, match="ask has no argument 'deadlin'; did you mean 'deadline'"):
         finish(kind(URL).ask, "mood", {}, deadlin=0.1)
+    with pytest.raises(TypeError, match="ask has no argument 'timeout'; did you mean 'deadline'"):
+        finish(kind(URL).ask, "mood", {}, timeout=1.0)
     with pytest.raises(TypeError, match="ask has no argument 'typ'; did you mean 'type'"):
         finish(kind(URL).ask, "mood", {}, typ=int)
     with pytest.raises(TypeError, match=f"ask has no argument 'retries'; give it to {kind.__name__}"):

@@ -25,7 +25,7 @@ def _meant(name: str, known: Collection[str], others: list[str]) -> str:
         return f"give it to {others[0]}"
     from difflib import get_close_matches  # only a slip pays for this import
 
-    near = get_close_matches(name, known, n=1)
+    near = ["deadline"] if name == "timeout" and "deadline" in known else get_close_matches(name, known, n=1)
     return f"did you mean {near[0]!r}?" if near else f"it has: {', '.join(sorted(known))}"
 
 
