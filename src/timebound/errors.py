@@ -76,7 +76,7 @@ class KeyReused(RequestError):
     def __init__(self) -> None:
         super().__init__(
             "this key was used with another body; a retry sends the same body, a new request needs a new key "
-            "(fields that change between attempts belong into the model's key_ignore)"
+            "(fields that change between attempts belong in the model's key_ignore)"
         )
 
 

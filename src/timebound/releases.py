@@ -103,8 +103,9 @@ class Releases:
     def traffic_of(self, model: str) -> Traffic:
         """How a model's requests are divided among its versions now; raises `SetupError` if it has none."""
         if model not in self.traffic:
-            known = ", ".join(self.traffic) or "none"
-            raise SetupError(f"{model!r} has no versions here; models in folders of versions: {known}")
+            known = f"these have: {', '.join(self.traffic)}" if self.traffic else "no model here has"
+            cure = "put them at <model>/<version>/ and serve the folder above"
+            raise SetupError(f"{model!r} has no versions to choose from ({known}); {cure}")
         return self.traffic[model]
 
     async def divide(self, model: str, change: Callable[[Path], Traffic], supervisor: Supervisor) -> Traffic:

@@ -55,7 +55,9 @@ def ask(serving: Serving, name: str, path: str = "/predictions/word") -> str:
     return str(answer.json())
 
 
-def test_requests_are_divided_by_share_and_stay_with_their_version(folder: Path) -> None:
+def test_requests_are_divided_by_share_and_stay_with_their_version(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with Serving(folder) as serving:
         assert ask(serving, "before") == "two", "the newest, unless told otherwise"
         assert main(["traffic", "word", "1=1", "2=1", "--url", serving.url]) == 0
@@ -74,6 +76,9 @@ def test_requests_are_divided_by_share_and_stay_with_their_version(folder: Path)
         }
         assert versions == {"1", "2"}
         # And back
+        assert main(["rollback", "sentence", "--url", serving.url]) == 2
+        told = "'sentence' has no versions to choose from (these have: word); put them at <model>/<version>/"
+        assert told in capsys.readouterr().err
         assert main(["rollback", "word", "--url", serving.url]) == 0
         assert {ask(serving, f"after {number}") for number in range(10)} == {"two"}
 

@@ -185,6 +185,11 @@ def test_a_dead_collector_costs_neither_time_nor_memory() -> None:
     assert made.traces.sent == 0
 
 
+def test_that_nobody_listens_is_said_in_plain_words() -> None:
+    with pytest.raises(otlp.NotTaken, match=r"^Connection refused$"):
+        otlp.Collector("http://127.0.0.1:9", "", "shop").send([], 1.0)
+
+
 def test_what_is_left_when_the_server_stops_is_sent(collector: Collector) -> None:
     with world(collector.url) as made:
         made.answer("last", CHOSEN)

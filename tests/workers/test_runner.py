@@ -231,7 +231,7 @@ def test_bytes_answers_go_out_as_they_are(answer: Any) -> None:
 def test_an_answer_json_cannot_say_is_the_models_failure(caplog: pytest.LogCaptureFixture) -> None:
     (outcome,) = run_raw(b"x", finish=lambda output, request: {"at": object()})
     assert outcome.code == "model_failed"
-    assert "an answer holds a object, which is not JSON-serialisable; convert it in finish()" in caplog.text
+    assert "an answer holds a value of type object, which JSON cannot say; convert it in finish()" in caplog.text
 
 
 def test_a_raw_model_gets_bytes_even_from_a_view() -> None:

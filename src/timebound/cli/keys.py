@@ -24,6 +24,8 @@ def _new(chosen: argparse.Namespace) -> int:
     check_name(chosen.name)
     key = new_key()
     print(f"the key of {chosen.name}, shown only now: {key}", file=sys.stderr)
+    if sys.stdout.isatty():
+        print("the lines of the file that `timebound serve --keys FILE` reads:\n", file=sys.stderr)
     name = f'"{chosen.name}"' if "." in chosen.name else chosen.name
     print(f'[{name}]\nhash = "{hash_of(key.encode())}"\n')
     return 0

@@ -44,7 +44,7 @@ CAUSES: dict[str, tuple[str, str]] = {
     ),
     "key_reused": (
         "The key was used before with another body.",
-        "Send a retry with the same body, a new request with a new key. Fields that change belong into `key_ignore`.",
+        "Send a retry with the same body, a new request with a new key. Fields that change belong in `key_ignore`.",
     ),
     "too_long": ("The model's `size` says that it must not take this input.", "Send a shorter one."),
     "too_much_history": ("The question to the history takes too long.", "Ask for a shorter time."),

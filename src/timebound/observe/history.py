@@ -39,7 +39,7 @@ _LONGEST_NUMBER = 18
 
 
 class History:
-    """One folder. Every call reads files, so it belongs into a thread."""
+    """One folder. Every call reads files, so it belongs in a thread."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -64,7 +64,7 @@ def _value(value: Value | None) -> dict[str, Any]:
 
 
 class Collector:
-    """Where spans go. Calls wait for the network, so they belong into a thread."""
+    """Where spans go. Calls wait for the network, so they belong in a thread."""
 
     def __init__(self, url: str, headers: str, service: str) -> None:
         url = url.rstrip("/")
@@ -92,4 +92,6 @@ class Collector:
         except ValueError as error:  # a header that cannot be sent
             raise NotTaken(str(error), is_final=True) from None
         except (OSError, HTTPException) as error:
-            raise NotTaken(str(error) or type(error).__name__, is_final=False) from None
+            cause = getattr(error, "reason", error)  # urllib wraps it
+            why = getattr(cause, "strerror", None) or str(cause) or type(cause).__name__
+            raise NotTaken(why, is_final=False) from None

@@ -139,7 +139,7 @@ class Line(ABC):
                 self.is_up, self.reason = True, None
                 self._on_up()
             elif trouble != self.reason:
-                self._report.missing(self, "the store cannot be reached: %s", trouble)
+                self._report.missing(self, "the store cannot be reached: %s; requests are answered without it", trouble)
                 self.reason = trouble
             if not first.done():
                 first.set_result(None)

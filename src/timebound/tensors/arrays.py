@@ -196,7 +196,9 @@ def plain(value: Any) -> Any:
         return value.tolist()
     if isinstance(value, GeneratorType | AsyncGeneratorType):
         raise TypeError("finish() returned a generator; to stream, `yield` (or `yield from`) in finish() itself")
-    raise TypeError(f"an answer holds a {type(value).__name__}, which is not JSON-serialisable; convert it in finish()")
+    raise TypeError(
+        f"an answer holds a value of type {type(value).__name__}, which JSON cannot say; convert it in finish()"
+    )
 
 
 def written(name: str, datatype: str, value: Any, *, is_binary: bool) -> tuple[Part, bytes]:
