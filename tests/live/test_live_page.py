@@ -297,6 +297,11 @@ def open_history(browser: Browser, serving: Watched, **look: Any) -> None:
     browser.wait_for("document.documentElement.dataset.state === 'shown'")
 
 
+def test_on_a_phone_the_first_screen_of_the_history_reaches_what_was_found(serving: Watched, browser: Browser) -> None:
+    open_history(browser, serving, width=375, height=812)
+    assert browser.run("document.querySelector('#outcomes').getBoundingClientRect().top < innerHeight")
+
+
 @pytest.mark.parametrize("name", LOOKS)
 def test_nothing_of_the_history_is_out_of_reach_for_anybody(serving: Watched, browser: Browser, name: str) -> None:
     open_history(browser, serving, **LOOKS[name])
