@@ -33,6 +33,7 @@ class World:
         self.loop = PunctualLoop(self.clock, early_s=early_s)  # type: ignore[abstract]
         self.info = ModelInfo(name="m", warm_up_s=WARM_UP_S, **info)
         self.sent: list[tuple[Any, Batch, list[bytes]]] = []
+        self.asks_after_s: list[float] = []
         self.running: dict[Any, list[bytes]] = {}
         self.killed: list[Any] = []
         self.decided: list[tuple[Any, bool]] = []
@@ -68,6 +69,7 @@ class World:
     def send(self, slot: Any, batch: Batch, bodies: list[bytes], *, ask_after_s: float, votes: list[int]) -> None:
         assert slot not in self.running, "a slot runs one batch at a time"
         self.sent.append((slot, batch, bodies))
+        self.asks_after_s.append(ask_after_s)
         self.running[slot] = bodies
 
     def leave_off(self, slot: Any, batch: Batch, places: list[int]) -> None:

@@ -281,6 +281,15 @@ def test_a_failure_with_nothing_before_it_is_told() -> None:
     assert result.outcome.code == "model_failed"
 
 
+def test_nobody_is_asked_between_members_while_there_is_time_for_all_who_wait() -> None:
+    world = World(members=3)
+    world.up("a", "b")
+    world.submit("one", "two", "three")  # more than a model may have at once that has run nothing yet
+    world.loop.run_due()
+    assert len(world.sent) == 2
+    assert all(after > 0.0 for after in world.asks_after_s)
+
+
 def test_after_a_note_the_batch_ends_as_without_one() -> None:
     world = World(members=3)
     world.up("a")

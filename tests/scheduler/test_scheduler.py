@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gc
 import json
+from dataclasses import replace
 
 import pytest
 from benchmarks.tools.machine import CPU_LIKE, GPU_LIKE, Speed
@@ -333,6 +334,29 @@ def test_those_without_time_for_the_next_member_leave_with_what_they_have() -> N
     assert (step.leave, step.stay) == ([tight], [loose])
     assert tight.members_done == 1
     assert batch.tickets == [loose]
+
+
+def test_a_batch_need_not_ask_while_all_who_wait_have_time_for_all_members() -> None:
+    scheduler = ready(THREE, slots=2)
+    for seq in (1, 2):
+        scheduler.offer(ticket(seq, 1.0), 0.0)
+    assert taken(scheduler, 0.0).is_roomy
+    assert scheduler.queued() == 1
+    for seq in range(3, 200):
+        scheduler.offer(ticket(seq, 1.0), 0.0)
+    assert not taken(scheduler, 0.0).is_roomy
+
+
+def test_what_each_member_took_is_learned_also_if_none_was_asked_after() -> None:
+    scheduler, now = ready(replace(THREE, members=2)), 0.0
+    for seq in range(60):
+        scheduler.offer(ticket(seq, now + 1.0, now), now)
+        batch = taken(scheduler, now)
+        batch.members_s = (0.003, 0.009)  # half of the time as it is seen here: the rest is the way to the worker
+        now += 0.024
+        scheduler.batch_done(batch, 0.024, now)
+    seconds = [batch.estimate.predict(1, 1.0, member) for member in (0, 1)]
+    assert seconds == pytest.approx([0.006, 0.018], rel=0.1)
 
 
 def test_a_backlog_that_would_be_late_stops_the_batch() -> None:

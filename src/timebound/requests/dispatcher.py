@@ -44,8 +44,8 @@ _OF_TIME = ("too_late", "deadline_unreachable")
 """Why a request is given up that another one of its attempts may have the time for."""
 
 _ASK_AFTER = 0.1
-"""If nothing waits, an ensemble runs for this share of the deadline before it asks after each member. Asking is a
-way to the gateway and back each time; until then it says what it has and goes on at once."""
+"""If all who wait can have all members, an ensemble runs for this share of the deadline before it asks after each.
+Asking is a way to the gateway and back each time; until then it says what it has and goes on at once."""
 
 
 class Dispatcher(Staff):
@@ -278,7 +278,7 @@ class Dispatcher(Staff):
         batch.is_first = not info.step_s and shape not in self._floor.ran[worker]
         batch.may_stall = worker in self._floor.stalled
         left_s = min(info.deadline_s, batch.latest_end - now)
-        ask_after_s = 0.0 if queued or batch.sure else max(0.0, _ASK_AFTER * left_s)
+        ask_after_s = max(0.0, _ASK_AFTER * left_s) if batch.is_roomy else 0.0
         votes = wishes(batch, requests) if info.members > 1 else []
         self._slots.send(slot, batch, [each.body for each in requests], ask_after_s=ask_after_s, votes=votes)
         for request in requests:
@@ -299,6 +299,7 @@ class Dispatcher(Staff):
         if report.is_short_of_memory:
             self._losses.shrink(sent, is_certain=True)
         batch.inferred = sum([outcome.code in _INFERRED for outcome in report.outcomes])
+        batch.members_s = report.timing.members_s
         batch.took = Took(report.device_s, report.waited_s, report.timing.finish_s) if report.device_s else None
         if report.members == report.of_members:
             self._scheduler.batch_done(batch, seconds, now)

@@ -23,6 +23,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
+from collections.abc import Sequence
 
 from timebound.scheduler.queue import length_bucket
 from timebound.scheduler.shape import CELL_RATE, TRUST, Shape, batch_bucket
@@ -144,10 +145,11 @@ class Estimate:
         seconds = shape * self._scale[member] * (self.crowd(busy) if busy > 1 else 1.0)
         return seconds * self.uneven.get((member, self.shape.padded(batch)), 1.0) if self.uneven else seconds
 
-    def divided(self, seconds: float, batch: int, first: int, last: int) -> list[float]:
-        """What each of the members `first` up to but not including `last` had of this time."""
-        step, uneven = self.shape.padded(batch), self.uneven
-        parts = [self._scale[member] * uneven.get((member, step), 1.0) for member in range(first, last)]
+    def divided(self, seconds: float, batch: int, first: int, last: int, told: Sequence[float] = ()) -> list[float]:
+        """What each of the members `first` up to but not including `last` had of this time; `told`: as measured."""
+        step, uneven, parts = self.shape.padded(batch), self.uneven, told
+        if len(told) != last - first or min(told) <= 0.0:
+            parts = [self._scale[member] * uneven.get((member, step), 1.0) for member in range(first, last)]
         return [seconds * part / sum(parts) for part in parts]
 
     def wants_try(self, batch: int) -> bool:

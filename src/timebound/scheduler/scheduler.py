@@ -219,6 +219,8 @@ class Scheduler(Roster, Recovery):
         if server is None or self._devices is None:
             is_idle = served.spec.is_parallel and batch.busy == 1 < self._slots and not self.queued()
             batch.is_at_once = is_idle and served.spec.members > 1
+            members, whole_s = served.spec.members, batch.predicted_s
+            batch.is_roomy = members > 1 and (not self.queued() or self._would_go_on(batch, members, whole_s, now))
         else:
             self._devices.bind(batch, server, now, self._would_go_on)
         return batch

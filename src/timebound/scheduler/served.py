@@ -246,7 +246,7 @@ class InFlight:
             served.first_times.append(now - batch.started)
         is_accident, parts = False, [seconds]
         if members - first > 1:
-            parts = estimate.divided(seconds, items, first, members)
+            parts = estimate.divided(seconds, items, first, members, batch.members_s[first:])
         for member, part_s in enumerate(parts, first):
             is_accident |= estimate.observe(items, batch.size, part_s, member, busy, is_first=is_first, began=began)
         if is_first and is_accident and seconds > BATCH_SHARE * served.spec.deadline_s:

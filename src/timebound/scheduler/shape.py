@@ -37,7 +37,7 @@ class Shape:
 
     def padded(self, batch: int) -> int:
         """The size that a batch is run with."""
-        return next((size for size in self.sizes if size >= batch), batch)
+        return next((size for size in self.sizes if size >= batch), batch) if self.sizes else batch
 
     def bucket(self, batch: int) -> int:
         """Under which batches of about this size are known: each step is one where there are steps."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
@@ -118,6 +118,8 @@ class Batch(msgspec.Struct, eq=False):
     is_at_once: bool = False  # all members at once: on idle cores, as nothing else runs or waits, or on a device
     served: Any = None  # the model it was started for, and what was known of its speed then; owned by InFlight
     estimate: Any = None
+    is_roomy: bool = False  # when it began, everybody who waited could have all members as well, with time to spare
+    members_s: Sequence[float] = ()  # what its worker says that each member took, if it told of all of them at once
     is_first: bool = False  # its worker has never run so many items of such a size: that may take far longer, once
     may_stall: bool = False  # its worker meets what its device did not prepare, in this batch or in one before it
     step: int = 0  # the size that it is run with: padded, if its backend runs some sizes only
