@@ -17,6 +17,7 @@ from starlette.types import ASGIApp
 
 from timebound.errors import SetupError
 from timebound.events import Events
+from timebound.http.accepting import Accepting
 from timebound.http.announced import Announced
 from timebound.http.bounded import State
 from timebound.http.connection import Connection
@@ -26,10 +27,6 @@ from timebound.http.routes import Routes
 
 _PARTS = 50
 """In how many parts connections are looked at, within a second."""
-
-_ACCEPTED_AT_ONCE = 16
-"""Connections that one turn of the event loop accepts. uvloop accepts one for each listening file that it has: with one
-file, clients that all connect at once while the loop is busy wait for as many of its turns, unseen and unread."""
 
 _SPARE_FILES = 256
 """Open files besides the connections: workers, Redis, the log, connections that are being turned away."""
@@ -99,7 +96,7 @@ class Listener:
         self._tls = tls
         self._app = app
         self._keep_alive_s = keep_alive_s
-        self._servers: list[asyncio.Server | Handshakes] = []
+        self._servers: list[Accepting | Handshakes] = []
         self._ticker: asyncio.Task[None] | None = None
 
     @cached_property
@@ -123,7 +120,6 @@ class Listener:
         """Start accepting on a bound socket."""
         self._config.load()
         self._write_date()
-        loop = asyncio.get_running_loop()
         _allow_open_files(2 * self._state.limits.max_connections + _SPARE_FILES)
         if self._tls is not None:
             limit_s = min(10.0, self._state.limits.read_timeout)
@@ -132,9 +128,9 @@ class Listener:
             )
             self._servers.append(handshakes)
         else:
-            create = loop.create_unix_server if sock.family == socket.AF_UNIX else loop.create_server
-            for each in [sock, *(sock.dup() for _ in range(_ACCEPTED_AT_ONCE - 1))]:
-                self._servers.append(await create(self._connection, sock=each, backlog=2048))
+            accepting = Accepting(sock, self._connection)
+            self._servers.append(accepting)
+            await accepting.open()
         self._ticker = asyncio.create_task(self._tick())
 
     def stop_accepting(self) -> None:
