@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import struct
 import termios
-from collections import deque
 from dataclasses import dataclass
 from fcntl import ioctl
 from typing import Any, Protocol
@@ -17,11 +16,13 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from timebound.admission import Held, Hold, Peers
+from timebound.clock import Clock, MonotonicClock
 from timebound.errors import Refusal, RequestError
 from timebound.events import Events, TurnedAway
 from timebound.http.access import Access
 from timebound.http.cors import Cors, as_head
 from timebound.http.intake import Intake
+from timebound.http.laborious import PIECE, TURN_BYTES, TURN_S, Laborious
 from timebound.http.problems import headers_of, said
 from timebound.http.proxies import Proxied, Proxies, way_back_s
 from timebound.http.upgrade import plain_head
@@ -40,13 +41,6 @@ PIPELINED = 8
 
 TRANSPORT = "timebound.transport"
 """In a request's scope: what its answer is written to."""
-
-_PIECE = 1024
-_TURN_BYTES = 2048
-"""Of what is no body: how much is parsed at once for one connection, half a millisecond's work at the most."""
-
-_PAUSE_S = 0.002
-"""How long everyone else has the event loop before more of that is parsed, for one connection of all that wait."""
 
 _PATIENCE_S = 0.5
 """How long an answer may lie unread while there is too much in memory."""
@@ -78,8 +72,10 @@ class State(ServerState):
         access: Access | None,
         cors: Cors | None,
         proxies: Proxies | None = None,
+        clock: Clock | None = None,
     ) -> None:
         super().__init__()
+        self.now = (clock or MonotonicClock()).now
         self.limits = limits
         self.held = held
         self.peers = peers
@@ -90,26 +86,7 @@ class State(ServerState):
         """Header lines of every answer."""
         self.cut_off = 0
         """Clients that were cut before they had read their answers."""
-        self._laborious: deque[Bounded] = deque()
-        """Connections that wait for more of what they sent to be parsed, in order."""
-
-    def wait(self, connection: Bounded) -> None:
-        """Have this connection read on after those that wait already."""
-        self._laborious.append(connection)
-        if len(self._laborious) == 1:
-            connection.loop.call_later(_PAUSE_S, self._next)
-
-    def _next(self) -> None:
-        connection = self._laborious[0]
-        try:
-            connection.read_on()
-        except BaseException:
-            connection.transport.abort()  # what cannot be read on is over, as it is when its bytes come; others go on
-            raise
-        finally:
-            self._laborious.popleft()
-            if self._laborious:
-                connection.loop.call_later(_PAUSE_S, self._next)
+        self.laborious = Laborious()
 
 
 class Holds(Protocol):
@@ -138,7 +115,8 @@ class Bounded(HttpToolsProtocol):
         self._length: int | None = None
         """Of the body that is being read, if its request said so."""
         self._rest = b""
-        """What was read and is not parsed yet."""
+        """What was read and is not parsed yet, from `_rest_at` on."""
+        self._rest_at = 0
         self._is_refused = False
         self._is_new = False
         """Whether the request being read began in this very read."""
@@ -170,28 +148,37 @@ class Bounded(HttpToolsProtocol):
         As many requests are parsed as may wait, and as much of what is no body as costs the others no time that they
         notice; the rest waits, and nothing more is read. A body of known length is taken whole.
         """
-        data, self._rest = self._rest + data, b""
-        at = no_body = 0
+        if self._rest:
+            data = self._rest[self._rest_at :] + data
+        self._rest, self._rest_at = data, 0
+        self._read_rest()
+
+    def _read_rest(self) -> None:
+        data, at, no_body = self._rest, self._rest_at, 0
+        self._rest, ends = b"", self._state.now() + TURN_S
         while at < len(data) and not self._is_refused:
-            if len(self.pipeline) > PIPELINED or no_body > _TURN_BYTES:
-                self._rest = data[at:]
+            is_long = no_body > TURN_BYTES or (no_body > 0 and self._state.now() > ends)
+            if len(self.pipeline) > PIPELINED or is_long:
+                self._rest, self._rest_at = data, at  # no turn copies all that waits
                 self.flow.pause_reading()
-                if no_body > _TURN_BYTES:
-                    self._state.wait(self)
+                if is_long:
+                    self._state.laborious.wait(self)
                 return
             before = self._body_bytes
             is_body = self._length is not None and self.reading_since is not None and self._headers_done
-            size = max(_PIECE, self._length - before) if is_body and self._length is not None else _PIECE
+            size = max(PIECE, self._length - before) if is_body and self._length is not None else PIECE
             piece = data[at : at + size]
             self.read(piece)
             at += size
-            no_body = 0 if self._is_new else no_body + len(piece) - (self._body_bytes - before)
+            no_body += len(piece) - (self._body_bytes - before)
+            if self._is_new:
+                no_body, ends = 0, self._state.now() + TURN_S
 
     def read_on(self) -> None:
         """Parse the rest of what was read, and go on reading."""
         if self._rest and self.unread_since is None and not self.transport.is_closing():
             self.flow.resume_reading()
-            self.read_piecemeal(b"")
+            self._read_rest()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._rest = b""
