@@ -25,6 +25,7 @@ from timebound.http.intake import Intake
 from timebound.http.laborious import PIECE, TURN_BYTES, TURN_S, Laborious
 from timebound.http.problems import headers_of, said
 from timebound.http.proxies import Proxied, Proxies, way_back_s
+from timebound.http.unfinished import CROWD, Unfinished
 from timebound.http.upgrade import plain_head
 
 AT_ONCE = 2048
@@ -87,6 +88,7 @@ class State(ServerState):
         self.cut_off = 0
         """Clients that were cut before they had read their answers."""
         self.laborious = Laborious()
+        self.unfinished = Unfinished()
 
 
 class Holds(Protocol):
@@ -117,6 +119,8 @@ class Bounded(HttpToolsProtocol):
         self._rest = b""
         """What was read and is not parsed yet, from `_rest_at` on."""
         self._rest_at = 0
+        self._file: int | None = None
+        """By which more of its head is awaited, if that is not whole."""
         self._is_refused = False
         self._is_new = False
         """Whether the request being read began in this very read."""
@@ -173,6 +177,8 @@ class Bounded(HttpToolsProtocol):
             no_body += len(piece) - (self._body_bytes - before)
             if self._is_new:
                 no_body, ends = 0, self._state.now() + TURN_S
+        if not self._headers_done:
+            self.await_head()
 
     def read_on(self) -> None:
         """Parse the rest of what was read, and go on reading."""
@@ -180,8 +186,26 @@ class Bounded(HttpToolsProtocol):
             self.flow.resume_reading()
             self._read_rest()
 
+    def await_first(self) -> None:
+        """Wait for the first word, if it has not come."""
+        if not self.url:
+            self.await_head()
+
+    def await_head(self) -> None:
+        """Read on when more of the head has come, in turn with others of whom only a part has."""
+        is_read = self._file is None and not self._is_refused and not self.flow.read_paused
+        if is_read and self.scheme == "http":
+            self._file = self._state.unfinished.wait(self)
+
+    def hear(self) -> None:
+        self._file = None
+        if not self.flow.read_paused:
+            self.transport.resume_reading()
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._rest = b""
+        if self._file is not None:
+            self._state.unfinished.leave(self._file)
         super().connection_lost(exc)
 
     def _without_wish(self, rest: bytes) -> bytes:
@@ -213,6 +237,8 @@ class Bounded(HttpToolsProtocol):
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         self.reading_since = self.loop.time()
+        if len(self.connections) > CROWD:
+            self.loop.call_soon(self.await_first)  # it is not read yet
         most, count = self._limits.max_connections, len(self.connections)
         if count > 2 * most:
             self.cut("too_many_connections")  # so many are being told already that there is no room

@@ -31,7 +31,6 @@ from timebound.http.streamed import Chunked
 
 _LAST_DATA = struct.Struct("@52xI")
 """Of Linux's `tcp_info`: `tcpi_last_data_recv`, the milliseconds since data came."""
-
 _TICKS_MS = 8
 """The kernel counts in ticks, and up to so much may be none."""
 
@@ -193,6 +192,8 @@ class Connection(Bounded):
             return
         is_whole = self.reading_since is None
         self.read(data)
+        if not self._headers_done:
+            self.await_head()
         turn, length = cast(object, self.cycle), self._length
         if is_whole and self.reading_since is None and length is not None and isinstance(turn, Turn) and turn.is_usual:
             head = len(data) - length

@@ -158,6 +158,7 @@ class Listener:
         unread = [connection.unread() for connection in connections]
         for connection in list(connections):
             connection.transport.abort()
+        self._state.unfinished.close()
         cut = self._state.cut_off - cut_before + sum(size > 0 for size in unread)
         if cut:
             log.error(
