@@ -36,6 +36,7 @@ from timebound.observe.live import Live
 from timebound.observe.metrics import Metrics
 from timebound.observe.otlp import Collector
 from timebound.observe.signals import EVERY_S, Look, Signals
+from timebound.observe.stalls import Stalls
 from timebound.observe.tally import Tally
 from timebound.observe.traces import Traces
 from timebound.observe.versions import Versions
@@ -106,7 +107,8 @@ class Server:
         self.signals = Signals(
             gateway.events, lambda now: Look(*gateway.load(now)), is_told=config.logs_json, tally=tally
         )
-        self.metrics.gauges |= self.signals.gauges()
+        self._stalls = Stalls(gateway.clock.now, gateway.loop)
+        self.metrics.gauges |= self.signals.gauges() | self._stalls.gauges()
         access_log = None
         if config.access_log:
             models = gateway.catalogue.models
@@ -167,6 +169,7 @@ class Server:
             raise
         self._ticker = asyncio.create_task(self._tick())
         _quiet_collector()
+        self._stalls.start()
 
     async def _open(self) -> None:
         for front in self.fronts:
@@ -214,6 +217,7 @@ class Server:
         cut_off += await self._close(max(min(_LAST_WORD_S, grace_s), end - self.gateway.clock.now()))
         if self._ticker is not None:
             self._ticker.cancel()
+        self._stalls.stop()
         try:
             await self.gateway.stop()
         finally:
