@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from tests.live.serving import Serving, eventually, memory_of
-from tests.live.wire import Wire
+from tests.live.wire import Wire, get
 
 pytestmark = pytest.mark.live
 
 CHUNKED = b"POST /raw HTTP/1.1\r\nHost: test\r\nTransfer-Encoding: chunked\r\n\r\n"
 PIECE = 100_000
 SIZE = 9_000_000
+HEAP = 64 * 2**20
 USUAL = 8_000_000
 """What the gateway grows by under any traffic."""
 
@@ -48,6 +51,18 @@ def most_of(pid: int) -> int:
 
 def forget_most(pid: int) -> None:
     Path(f"/proc/{pid}/clear_refs").write_text("5")
+
+
+def heaps_of(pid: int) -> int:
+    """How many heaps a process has besides the first: glibc reserves 64 MiB for each, at a multiple of that."""
+    lines = [line.split(maxsplit=5) for line in Path(f"/proc/{pid}/maps").read_text().splitlines()]
+    found = [(*line[0].split("-"), line[1]) for line in lines if len(line) == 5]
+    parts = [(int(start, 16), int(end, 16), may) for start, end, may in found]
+    pairs = pairwise(parts)
+    return sum(
+        start % HEAP == 0 and after - start == HEAP and end == begin and (may, may_not) == ("rw-p", "---p")
+        for (start, end, may), (begin, after, may_not) in pairs
+    )
 
 
 def send_side_by_side(serving: Serving, wires: list[Wire]) -> None:
@@ -85,3 +100,13 @@ def test_a_whole_body_is_not_copied_on_its_way(serving: Serving, *, is_told: boo
     assert (answer.status_code, answer.json()) == (200, len(body))
     assert most_of(serving.pid) - before < len(body) + USUAL
     eventually(lambda: memory_of(serving.pid) - before < USUAL, "the memory given back")
+
+
+def test_threads_that_read_files_take_their_memory_from_one_heap(serving: Serving) -> None:
+    with ExitStack() as stack:
+        wires = [stack.enter_context(serving.wire()) for _ in range(60)]
+        for wire in wires:
+            wire.send(get("/ui/vendor/swagger-ui/swagger-ui.css") * 2)
+        assert {wire.read().status for wire in wires} == {200}
+        assert len(list(Path(f"/proc/{serving.pid}/task").iterdir())) > 20
+        assert heaps_of(serving.pid) <= 1
