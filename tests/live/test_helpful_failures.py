@@ -223,14 +223,14 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
 
 
 def test_too_few_open_files_allowed(tmp_path: Path) -> None:
-    few = f"ulimit -n 40; exec {sys.executable} -m timebound.cli serve {MODELS / 'echo.py'} --port 0 --workers 1"
+    few = f"ulimit -n 24; exec {sys.executable} -m timebound.cli serve {MODELS / 'echo.py'} --port 0 --workers 1"
     done = subprocess.run(
         ["bash", "-c", few], cwd=tmp_path, env=clean_environment(), capture_output=True, text=True,
         timeout=3 * PATIENCE_S, check=False,
     )  # fmt: skip
     assert done.returncode == 2, done.stderr
     assert "Traceback" not in done.stderr
-    assert "this process may have 40. Raise its limit: ulimit -n" in done.stderr.splitlines()[-1]
+    assert "this process may have 24. Raise its limit: ulimit -n" in done.stderr.splitlines()[-1]
 
 
 def test_a_host_that_is_not_here(tmp_path: Path) -> None:

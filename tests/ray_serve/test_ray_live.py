@@ -140,8 +140,8 @@ def test_a_killed_replicas_request_is_answered_by_the_other_and_its_workers_leav
 def test_a_replica_that_leaves_answers_what_it_accepted_and_the_end_leaves_no_process(deployed: Deployed) -> None:
     eventually(deployed.answers_all, "an ingress that knows only those that are there", PATIENCE_S)
     with ThreadPoolExecutor(2) as pool:
-        # One in each replica. Ray's ingress ends connections when it learns of another replica, also one that a request
-        # is on its way on: that one nobody has accepted, and a client sends it again.
+        # One in each replica. Ray's ingress may end connections when it learns of another replica, also one that a
+        # request is on its way on: that one nobody has accepted, and a client sends it again.
         ask = deployed.ask_again_if_lost
         answers = [pool.submit(ask, value=8, id=f"leaving-{number}", takes=5) for number in range(2)]
         eventually(

@@ -210,7 +210,7 @@ def test_another_number_of_outputs_is_found_at_start() -> None:
 
 def test_an_answer_json_cannot_say_is_found_at_start() -> None:
     sentence = complaint(variant(Echo, example=b"x", finish=lambda self, output, request: object()))
-    assert "finish() failed on the example: TypeError: an answer holds a object" in sentence
+    assert "finish() failed on the example: TypeError: an answer holds a value of type object" in sentence
 
 
 @pytest.mark.parametrize("example", [7, {"image": np.zeros(2)}], ids=["number", "array"])
