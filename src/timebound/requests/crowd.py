@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from math import inf
 
+from timebound.requests.margin import EVERY_S
 from timebound.requests.request import Attempt, Phase
 
 _AHEAD_S = 2.0
@@ -61,7 +62,9 @@ class Crowd:
         near.sort(key=lambda attempt: attempt.guard_at)
         others = [attempt for attempt in near if not attempt.is_last_chance]
         asked = [attempt for attempt in near if attempt.is_last_chance]
-        return self._first(others, self.each_s, until) + self._first(asked, _REFUSAL_S, until)
+        # A fallback is on its way: nobody is refused before it must be.
+        refused = self._first(asked, _REFUSAL_S, until - EVERY_S) if len(asked) > MANY else []
+        return self._first(others, self.each_s, until) + refused
 
     def _first(self, attempts: list[Attempt], each_s: float, until: float) -> list[Attempt]:
         return attempts[: count_due([attempt.guard_at for attempt in attempts], each_s, until)]
