@@ -28,7 +28,7 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -154,12 +154,16 @@ async def _well_behaved(traffic: EchoTraffic, seconds: float, findings: Findings
 
 
 def _wait_for_abusers(port: int, count: int) -> None:
-    """Until nearly all have come; what starting their process costs is no fault of the server."""
-    end = time.monotonic() + ARRIVE_S
-    while metrics(port)["timebound_connections_open"] < 0.95 * count:
+    """Until nearly all have come, be they gone again; what starting their process costs is no fault of the server."""
+    end, before = time.monotonic() + ARRIVE_S, _turned_away(metrics(port))
+    while (now := metrics(port))["timebound_connections_open"] + _turned_away(now) - before < 0.95 * count:
         if time.monotonic() > end:
             raise TimeoutError
         time.sleep(0.05)
+
+
+def _turned_away(figures: Mapping[str, float]) -> float:
+    return sum(value for name, value in figures.items() if "turned_away_total" in name)
 
 
 @dataclass(frozen=True)

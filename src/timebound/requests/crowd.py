@@ -19,6 +19,8 @@ MANY = 32
 _START_S, _LEAST_S, _MOST_S = 0.00045, 0.0004, 0.002
 """What an answer is taken to cost at first, at least and at most: up to a sixth of that was seen on idle cores, but
 when workers are away, others are starting. A little early costs nothing here, as nothing is computed meanwhile."""
+_MANY_REFUSALS = 4 * MANY
+"""Fewer than this are refused within the margin."""
 _REFUSAL_S = 0.0003
 """What a refusal is taken to cost. While fallbacks come as they were reckoned, nobody is refused for that."""
 _FORGOTTEN = 0.002
@@ -63,7 +65,7 @@ class Crowd:
         others = [attempt for attempt in near if not attempt.is_last_chance]
         asked = [attempt for attempt in near if attempt.is_last_chance]
         # A fallback is on its way: nobody is refused before it must be.
-        refused = self._first(asked, _REFUSAL_S, until - EVERY_S) if len(asked) > MANY else []
+        refused = self._first(asked, _REFUSAL_S, until - EVERY_S) if len(asked) > _MANY_REFUSALS else []
         return self._first(others, self.each_s, until) + refused
 
     def _first(self, attempts: list[Attempt], each_s: float, until: float) -> list[Attempt]:
