@@ -16,12 +16,12 @@ _AHEAD_S = 2.0
 """So far ahead is looked: as long as the longest queue takes to be answered."""
 MANY = 32
 """Fewer than this are answered within the margin."""
-_START_S, _LEAST_S, _MOST_S = 0.00045, 0.0004, 0.002
-"""What an answer is taken to cost at first, at least and at most: up to a sixth of that was seen on idle cores, but
+_START_S, _LEAST_S, _MOST_S = 0.0003, 0.0002, 0.002
+"""What an answer is taken to cost at first, at least and at most: up to a quarter of that was seen on idle cores, but
 when workers are away, others are starting. A little early costs nothing here, as nothing is computed meanwhile."""
 _MANY_REFUSALS = 4 * MANY
 """Fewer than this are refused within the margin."""
-_REFUSAL_S = 0.0003
+_REFUSAL_S = 0.00015
 """What a refusal is taken to cost. While fallbacks come as they were reckoned, nobody is refused for that."""
 _FORGOTTEN = 0.002
 """Per answer, of a cost that turned out to be lower; a higher one counts at once."""
