@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from math import inf
 
-from timebound.requests.margin import EVERY_S
 from timebound.requests.request import Attempt, Phase
 
 _AHEAD_S = 2.0
@@ -19,10 +18,6 @@ MANY = 32
 _START_S, _LEAST_S, _MOST_S = 0.0003, 0.0002, 0.002
 """What an answer is taken to cost at first, at least and at most: up to a quarter of that was seen on idle cores, but
 when workers are away, others are starting. A little early costs nothing here, as nothing is computed meanwhile."""
-_MANY_REFUSALS = 4 * MANY
-"""Fewer than this are refused within the margin."""
-_REFUSAL_S = 0.00015
-"""What a refusal is taken to cost. While fallbacks come as they were reckoned, nobody is refused for that."""
 _FORGOTTEN = 0.002
 """Per answer, of a cost that turned out to be lower; a higher one counts at once."""
 _SPARE = 1.25
@@ -53,30 +48,23 @@ class Crowd:
     def due(self, waiting: Iterable[Attempt], until: float) -> list[Attempt]:
         """Those who must be answered before `until`, as all are answered one after the other, each by its guard's time.
 
-        Who is being computed is not counted. Who has asked for a fallback is refused, which is quick, if it has not
-        come by then: the process that makes them may be away, or behind.
+        Who is being computed, or has asked for a fallback already, is not counted.
         """
         near = [
             attempt
             for attempt in waiting
-            if attempt.guard_at < until + _AHEAD_S and attempt.request.phase is not Phase.RUNNING
+            if attempt.guard_at < until + _AHEAD_S
+            and not attempt.is_last_chance
+            and attempt.request.phase is not Phase.RUNNING
         ]
         near.sort(key=lambda attempt: attempt.guard_at)
-        others = [attempt for attempt in near if not attempt.is_last_chance]
-        asked = [attempt for attempt in near if attempt.is_last_chance]
-        # A fallback is on its way: nobody is refused before it must be.
-        refused = self._first(asked, _REFUSAL_S, until - EVERY_S) if len(asked) > _MANY_REFUSALS else []
-        return self._first(others, self.each_s, until) + refused
+        return near[: self.count_due([attempt.guard_at for attempt in near], until)]
 
-    def _first(self, attempts: list[Attempt], each_s: float, until: float) -> list[Attempt]:
-        return attempts[: count_due([attempt.guard_at for attempt in attempts], each_s, until)]
-
-
-def count_due(times: Sequence[float], each_s: float, until: float) -> int:
-    """How many of these, whose last moments are in order, must be answered before `until`, each taking so long."""
-    latest = inf
-    for place in range(len(times) - 1, -1, -1):
-        latest = min(times[place], latest - each_s)
-        if latest <= until:
-            return place + 1
-    return 0
+    def count_due(self, times: Sequence[float], until: float) -> int:
+        """How many of these, whose last moments are in order, must be answered before `until`."""
+        latest = inf
+        for place in range(len(times) - 1, -1, -1):
+            latest = min(times[place], latest - self.each_s)
+            if latest <= until:
+                return place + 1
+        return 0
