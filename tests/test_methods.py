@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 import timebound as tb
@@ -79,3 +80,14 @@ def test_methods_that_can_be_called_as_the_server_does_are_taken() -> None:
 
     check_class(Static)
     check_class(variant(prepare=wrapped(prepare)))
+
+
+@pytest.mark.parametrize("name", ["_read", "_decode", "_reader"])
+def test_a_name_that_begins_with_an_underscore_is_the_users_own(name: str) -> None:
+    cls = variant(
+        **{name: lambda self, path: 1 / 0},
+        Request=msgspec.defstruct("Request", [("text", str)]),
+        example={"text": "hi"},
+        infer=lambda self, batch: [request.text for request in batch],
+    )
+    assert tb.testing.ask(cls, {"text": "hello"}) == "hello"

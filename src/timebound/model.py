@@ -369,7 +369,9 @@ def body_schema(cls: type[Model]) -> dict[str, Any] | None:
 
 def decoder(cls: type[Model]) -> tuple[Callable[[Any], Any], bool]:
     """What makes a request of a body, and whether that is the raw body itself."""
-    if (read := getattr(cls, "_read", None)) is not None:  # a model file's own, which knows what is often sent wrongly
+    if (
+        read := getattr(cls, "__read_body__", None)
+    ) is not None:  # a model file's own, which knows what is often sent wrongly
         return read, False
     if cls.Request is not None:
         return reader(cls.Request, is_lax=cls.lax), False

@@ -25,7 +25,7 @@ def file_model(net: Backend, *, name: str, version: str = "1") -> Model:
         "name": name,
         "version": version,
         "Request": request,
-        "_read": staticmethod(_reader(request, net.inputs)),
+        "__read_body__": staticmethod(_reader(request, net.inputs)),
         "max_batch": min(net.max_batch or Model.max_batch, Model.max_batch),
         "example": {spec.name: zeros(spec).tolist() for spec in net.inputs},
     }
